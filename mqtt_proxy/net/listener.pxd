@@ -1,0 +1,1 @@
+from mqtt_proxy.net.libc_sockets cimport accept

@@ -1,0 +1,1 @@
+"""Notify: the hint that light queues have grown, from whoever appended to every proxy that cares."""
