@@ -82,9 +82,10 @@ class Payload:
         crc = self.crcs.get(line)
         if crc is None:
             crc = self.crcs[line] = zlib.crc32(tail, self.json_crc)
-        put_stamp(self.raw, 0, self.run, publisher, number, due, crc)
+        stamp = self.raw
+        put_stamp(stamp, 0, self.run, publisher, number, due, crc)
         copy(out, at, JSON_LEAD, 0, 11)
-        put_hex(out, at + 11, self.raw)
+        put_hex(out, at + 11, stamp)
         copy(out, at + 59, tail, 0, len(tail))
 
 

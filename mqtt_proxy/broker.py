@@ -157,6 +157,8 @@ class Broker:
                 self.publishing.not_stored(batch, error)
                 promise = None
             else:
+                if promise.pending:  # whatever fails below: no answer of this turn leaves before its sync
+                    self.promises.last = promise
                 inbound.received += len(batch)
                 self.batch_sizes[len(batch).bit_length()] += 1
                 if runs:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Generator
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,8 @@ def stale_modules() -> list[str]:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    # A shell that runs the suite in the background has it ignore Ctrl-C, and so would every program that the tests start.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     print(f"hot modules: {'compiled' if compiled() else 'uncompiled'}")
     if compiled() and (stale := stale_modules()):
         print(f"STALE compiled modules, `make build` renews them: {', '.join(stale)}")

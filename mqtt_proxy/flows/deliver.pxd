@@ -13,6 +13,7 @@ cdef class Deliverer:
     cdef public list journal_due
     cdef public list groups_due
     cdef public unsigned long long sent
+    cdef public unsigned long long payload_bytes
     cdef public unsigned long long dropped_expired
     cdef public unsigned long long dropped_too_large
 

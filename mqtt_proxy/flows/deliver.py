@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 class Deliverer:
     """Encodes and queues what sessions are owed; knows no sockets, only each connection's outgoing buffer."""
 
-    __slots__ = ("broker", "due", "dropped_expired", "dropped_too_large", "groups_due", "journal_due", "now_ms", "sent", "turn")
+    __slots__ = ("broker", "due", "dropped_expired", "dropped_too_large", "groups_due", "journal_due", "now_ms", "payload_bytes", "sent", "turn")
 
     def __init__(self, broker: Broker) -> None:
         self.broker = broker
@@ -36,6 +36,8 @@ class Deliverer:
         self.journal_due: list[Session] = []
         self.groups_due: list[Any] = []
         self.sent = 0
+        """PUBLISH packets handed to connections."""
+        self.payload_bytes = 0
         self.dropped_expired = 0
         self.dropped_too_large = 0
 
@@ -66,14 +68,18 @@ class Deliverer:
         for session in touched:
             several = session.touched_runs
             first = session.touched_reader
+            run = session.touched_run
             assert first is not None
-            if several is None:
-                self.deliver_run(session, first, session.touched_run)
-            else:
-                session.touched_runs = None
-                self.deliver_runs(session, several)
+            session.touched_runs = None
             session.touched_reader = None
             session.touched_run = None
+            try:
+                if several is None:
+                    self.deliver_run(session, first, run)
+                else:
+                    self.deliver_runs(session, several)
+            except Exception as error:  # a fault while serving one session must not take the others' turn
+                self.broker.disconnecting.internal_error(session.connection, error)
 
     def wake_group(self, group: Any) -> None:
         """A shared subscription's queue has grown."""
@@ -101,6 +107,7 @@ class Deliverer:
                 reader.next_offset = run.first_offset + count
                 self.mark(session, reader)
                 self.sent += count
+                self.payload_bytes += run.wire[2]
                 return
         done = 0
         while done < count:
@@ -115,7 +122,7 @@ class Deliverer:
         """The whole run as QoS 0 frames, encoded once for all subscribers of that protocol; None where one is special."""
         wires = run.wire
         if wires is None:
-            wires = run.wire = [None, None]
+            wires = run.wire = [None, None, sum([len(message.payload) for message in run.messages])]
         which = 1 if version == 5 else 0
         if wires[which] is None:
             parts = []
@@ -184,6 +191,7 @@ class Deliverer:
             header = 0x3A if message.position < session.redelivered_below else 0x32
             append_publish1(conn.out_buffer(), wire, packet_id, id_offset(wire, len(message.topic)), header)
             self.sent += 1
+            self.payload_bytes += len(message.payload)
             return True
         return self.deliver_special(session, conn, message, qos, reader.retain_as_published and message.retain, [reader])
 
@@ -255,6 +263,7 @@ class Deliverer:
             self.dropped_too_large += 1
             return True
         self.sent += 1
+        self.payload_bytes += len(message.payload)
         if qos == 0:
             conn.send(frame)
             return True

@@ -16,6 +16,7 @@ cdef class Inbound:
     cdef public bint guarded
     cdef public long long now_ms
     cdef public unsigned long long received
+    cdef public unsigned long long payload_bytes
     cdef public unsigned long long packets
     cdef public unsigned long long answered
 

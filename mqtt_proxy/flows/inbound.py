@@ -33,7 +33,7 @@ PINGRESP = b"\xd0\x00"
 class Inbound:
     """Takes decoded packets of one connection at a time and collects the turn's batch."""
 
-    __slots__ = ("acknowledgements", "answered", "batch", "broker", "guarded", "now_ms", "packets", "promises", "received", "routes")
+    __slots__ = ("acknowledgements", "answered", "batch", "broker", "guarded", "now_ms", "packets", "payload_bytes", "promises", "received", "routes")
 
     def __init__(self, broker: Broker) -> None:
         self.broker = broker
@@ -46,6 +46,7 @@ class Inbound:
         self.now_ms = 0
         self.received = 0
         """PUBLISH packets taken."""
+        self.payload_bytes = 0
         self.packets = 0
         self.answered = 0
 
@@ -109,6 +110,7 @@ class Inbound:
         if message.expiry_s >= 0:
             message.expires_ms = self.now_ms + message.expiry_s * 1000
         self.batch.append(message)
+        self.payload_bytes += len(message.payload)
         if qos == 1:
             self.answer(conn, PUBACK, message.packet_id, 1)
         elif qos == 2:

@@ -93,7 +93,8 @@ class Promises:
         for conn in promise.conns:
             conn.held -= 1
             if counts[index]:
-                conn.unacked_in -= counts[index]
+                # PUBREL may end an exchange that an earlier connection began: the quota starts anew with each (MQTT 5.0 §4.9)
+                conn.unacked_in = max(0, conn.unacked_in - counts[index])
                 if conn.waiting_window and conn.unacked_in < conn.receive_max_in:
                     conn.waiting_window = False
                     conn.resume_reading()

@@ -96,6 +96,8 @@ class SysTopics:
         yield "messages/inflight", figures.census.latest.in_flight
         yield "publish/messages/received", broker.inbound.received
         yield "publish/messages/sent", broker.deliverer.sent
+        yield "publish/bytes/received", broker.inbound.payload_bytes
+        yield "publish/bytes/sent", broker.deliverer.payload_bytes
         drops = figures.drops()
         yield "publish/messages/dropped", sum(drops.values())
         for name, count in drops.items():

@@ -149,3 +149,25 @@ def test_a_failed_sync_ends_the_server_where_nobody_waits_for_it(lab: BrokerInMe
     lab.store.commits.poison("fdatasync of the log failed")
     lab.broker.tick()
     assert lab.broker.failed is not None
+
+
+def test_a_fault_in_one_delivery_ends_one_connection_and_nothing_else(lab: BrokerInMemory) -> None:
+    """The others have their message, and the publisher its acknowledgement with the sync, not before."""
+    publisher = lab.connect("p")
+    readers = [lab.connect(name) for name in ("a", "b", "c")]
+    for reader in readers:
+        reader.send(wire.subscribe(1, [("t", 1)]))
+        lab.turn()
+        lab.settle()
+        reader.take()
+    reader = lab.broker.sessions[b"b"].readers[0]
+    reader.receivable = lambda topic: 1 // 0
+    reader.settle()
+    hold_syncs(lab)
+    publisher.send(wire.publish("t", qos=1, packet_id=1))
+    lab.turn()
+    lab.turn()
+    assert types(publisher) == []
+    release_syncs(lab)
+    assert types(publisher) == [Type.PUBACK]
+    assert [types(one) for one in readers] == [[Type.PUBLISH], [Type.DISCONNECT], [Type.PUBLISH]]

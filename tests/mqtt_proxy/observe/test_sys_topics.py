@@ -13,7 +13,7 @@ OF_MOSQUITTO = """
 bytes/received bytes/sent clients/active clients/connected clients/disconnected clients/expired clients/inactive clients/maximum
 clients/total heap/current heap/maximum load/bytes/received/1min load/bytes/sent/5min load/connections/15min load/messages/received/1min
 load/messages/sent/1min load/publish/dropped/1min load/publish/received/1min load/publish/sent/1min load/sockets/1min messages/inflight
-messages/received messages/sent publish/messages/dropped publish/messages/received publish/messages/sent store/messages/bytes
+messages/received messages/sent publish/bytes/received publish/bytes/sent publish/messages/dropped publish/messages/received publish/messages/sent store/messages/bytes
 subscriptions/count uptime version
 """.split()
 
@@ -40,9 +40,10 @@ def test_present_values_at_subscribe_and_changed_ones_later(tmp_path: Path) -> N
         client.publish("t", b"x", qos=1)
         update(server)
         later = {}
-        while "$SYS/broker/publish/messages/received" not in later:
+        while "$SYS/broker/publish/bytes/received" not in later:
             later.update(taken(client, 1))
         assert later["$SYS/broker/publish/messages/received"] == (b"1", False)
+        assert later["$SYS/broker/publish/bytes/received"] == (b"1", False)
         assert later["$SYS/broker/clients/connected"] == (b"1", False)
         assert "$SYS/broker/version" not in later
 
