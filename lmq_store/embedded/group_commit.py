@@ -11,11 +11,11 @@ from lmq_store.embedded.commit_log import CommitLog
 from lmq_store.embedded.segment import Segment
 from lmq_store.embedded.sync_thread import Sync
 
-INLINE_GAP_S = 0.0008
-"""A batch that comes at least so long after the last one is synced in the loop."""
-INLINE_SLOW_S = 0.001
-INLINE_PAUSE_S = 1.0
-"""After a sync in the loop took longer than INLINE_SLOW_S, the thread does them for so long."""
+INLINE_BYTES = 8192
+INLINE_US = 500
+SLOW_US = 10_000
+"""Up to INLINE_BYTES are synced in the loop while syncs take less than INLINE_US, as a running mean (one that
+took longer than SLOW_US counts as that: a single stall is no slow disk)."""
 
 Done = Callable[[StoreError | None], None]
 
@@ -36,8 +36,7 @@ class GroupCommit:
         """How long syncs took: at index n those of less than 2**n microseconds (and not less than half of it)."""
         self.sync_us_total = 0
         self._began = 0.0
-        self._last_batch = 0.0
-        self._inline_again = 0.0
+        self._mean_us = 0.0
         self._syncing_end = 0
         self._completed: Segment | None = None
         self._waiting: deque[tuple[int, Done]] = deque()
@@ -61,24 +60,16 @@ class GroupCommit:
             self.in_flight = True
             self.sync.start(self.log.active.handle, self._earlier())
 
-    def quiet(self) -> bool:
-        """True where the last batch came a while ago and the disk is quick: then a sync in the loop delays nobody, and saves
-        the way to the thread and back, which under light load costs more than the sync itself."""
-        now = monotonic()
-        alone = now - self._last_batch > INLINE_GAP_S and now > self._inline_again
-        self._last_batch = now
-        return alone
+    def light(self, collected: int) -> bool:
+        """True where a sync in the loop is the better one: few bytes, a quick disk. It saves the way to the thread and back, a
+        third of the CPU of a message that comes alone; what comes meanwhile waits for a fraction of a millisecond."""
+        return collected <= INLINE_BYTES and self._mean_us < INLINE_US
 
     def sync_now(self) -> bool:
         """Sync what is written, in the loop; True when the durable end moved."""
         if not self._take_up():
             return False
-        began = monotonic()
-        failed = self.sync.now(self.log.active.handle, self._earlier())
-        took = monotonic() - began
-        if took > INLINE_SLOW_S:
-            self._inline_again = began + took + INLINE_PAUSE_S
-        return self._settled(failed)
+        return self._settled(self.sync.now(self.log.active.handle, self._earlier()))
 
     def finished(self) -> bool:
         """Take the answer of the sync in flight, if it is there; True when the durable end moved."""
@@ -109,6 +100,7 @@ class GroupCommit:
         took_us = int((monotonic() - self._began) * 1e6)
         self.sync_us[min(took_us.bit_length(), 31)] += 1
         self.sync_us_total += took_us
+        self._mean_us += (min(took_us, SLOW_US) - self._mean_us) / 16
         if failed:
             self.poison(f"fdatasync of the log failed (errno {failed}): nothing more can be acknowledged")
             return False

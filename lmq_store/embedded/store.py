@@ -239,7 +239,7 @@ class EmbeddedStore:
         elif not self.commits.in_flight:
             collected = self.appender.used
             self._write_frame()
-            if collected and self.commits.quiet():
+            if collected and self.commits.light(collected):
                 self._synced(self.commits.sync_now())
             else:
                 self.commits.start()

@@ -26,7 +26,18 @@ if TYPE_CHECKING:
 class Deliverer:
     """Encodes and queues what sessions are owed; knows no sockets, only each connection's outgoing buffer."""
 
-    __slots__ = ("broker", "due", "dropped_expired", "dropped_too_large", "groups_due", "journal_due", "now_ms", "payload_bytes", "sent", "turn")
+    __slots__ = (
+        "broker",
+        "due",
+        "dropped_expired",
+        "dropped_too_large",
+        "groups_due",
+        "journal_due",
+        "now_ms",
+        "payload_bytes",
+        "sent",
+        "turn",
+    )
 
     def __init__(self, broker: Broker) -> None:
         self.broker = broker

@@ -33,7 +33,19 @@ PINGRESP = b"\xd0\x00"
 class Inbound:
     """Takes decoded packets of one connection at a time and collects the turn's batch."""
 
-    __slots__ = ("acknowledgements", "answered", "batch", "broker", "guarded", "now_ms", "packets", "payload_bytes", "promises", "received", "routes")
+    __slots__ = (
+        "acknowledgements",
+        "answered",
+        "batch",
+        "broker",
+        "guarded",
+        "now_ms",
+        "packets",
+        "payload_bytes",
+        "promises",
+        "received",
+        "routes",
+    )
 
     def __init__(self, broker: Broker) -> None:
         self.broker = broker

@@ -13,7 +13,8 @@ OF_MOSQUITTO = """
 bytes/received bytes/sent clients/active clients/connected clients/disconnected clients/expired clients/inactive clients/maximum
 clients/total heap/current heap/maximum load/bytes/received/1min load/bytes/sent/5min load/connections/15min load/messages/received/1min
 load/messages/sent/1min load/publish/dropped/1min load/publish/received/1min load/publish/sent/1min load/sockets/1min messages/inflight
-messages/received messages/sent publish/bytes/received publish/bytes/sent publish/messages/dropped publish/messages/received publish/messages/sent store/messages/bytes
+messages/received messages/sent publish/bytes/received publish/bytes/sent publish/messages/dropped publish/messages/received
+publish/messages/sent store/messages/bytes
 subscriptions/count uptime version
 """.split()
 
