@@ -64,10 +64,12 @@ RETENTION = 512 << 20
 SEGMENT = 64 << 20
 DISK_MAX = 2 * RETENTION
 """The log, the segment being written, its index and the tables."""
+CAPACITY_P99_US = 50_000
 SHARES = {"sensors": 0.6, "jobs": 0.15, "once": 0.1, "state": 0.1, "visits": 0.05}
 
 
 def plan_text(rate: float) -> str:
+    """The mix at so many messages a second in all."""
     return PLAN.format(**{name: rate * share for name, share in SHARES.items()})
 
 
@@ -98,14 +100,19 @@ def judged(data: dict[str, Any], seconds: float) -> list[tuple[str, bool, str]]:
     return rows
 
 
-def capacity(command: str) -> float:
-    """Messages a second that the server takes in and delivers (fan-in, QoS 1, closed loop, 3 s)."""
-    plan, _ = read_arguments(["fan-in", f"mqtt://127.0.0.1:{free_port()}", "--qos", "1", "--duration", "3s"])
-    report = Conductor(dataclasses.replace(plan, server_cmd=command)).run()
-    value = report["delivered_per_s"]
-    if not value:
-        raise UsageError("soak: the server delivered nothing: " + "; ".join(report.problems))
-    return float(value)
+def capacity(command: str, path: Path) -> float:
+    """The most messages a second of the mix, in steps of a quarter, that come through with a p99 below CAPACITY_P99_US."""
+    rate = held = 4000.0
+    while True:
+        path.write_text(plan_text(rate))
+        plan, _ = read_arguments([f"file:{path}", f"mqtt://127.0.0.1:{free_port()}", "--duration", "4s"])
+        report = Conductor(dataclasses.replace(plan, server_cmd=command)).run()
+        p99 = report["e2e.p99"]
+        if p99 is None:
+            raise UsageError("soak: the server delivered nothing: " + "; ".join(report.problems))
+        if p99 > CAPACITY_P99_US:
+            return held
+        held, rate = rate, rate * 1.25
 
 
 def main(arguments: list[str]) -> int:
@@ -122,9 +129,9 @@ def main(arguments: list[str]) -> int:
         folder = Path(name)
         ours = peer_of("ours").prepare(folder, 65000).replace(":65000", ":{port}").replace(str(folder / "data"), "{data}")
         command = values["--server-cmd"] or f"{ours} --retention-bytes {RETENTION} --segment-bytes {SEGMENT}"
-        rate = number(values["--rate"]) if values["--rate"] else capacity(command) / 2
-        print(f"soak: {rate:,.0f} messages a second for {seconds:,.0f} s", flush=True)
         path = folder / "soak.toml"
+        rate = number(values["--rate"]) if values["--rate"] else capacity(command, path) / 2
+        print(f"soak: {rate:,.0f} messages a second for {seconds:,.0f} s", flush=True)
         path.write_text(plan_text(rate))
         words = [f"file:{path}", f"mqtt://127.0.0.1:{free_port()}", "--duration", f"{seconds:.0f}s", "--drain", "20s"]
         plan, _ = read_arguments(words)
