@@ -6,6 +6,7 @@ with its session [MQTT-4.8.2-4, -5]; a refused one (0x80 and up) goes to the dea
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from lmq_store.api import rows
@@ -212,26 +213,19 @@ class SharedFlow:
             lent = self.groups.pop(group.queue, group.name, wanted, INVISIBLE_MS, self.broker.now_ms)
             if not lent:
                 return
-            left = dict(ready)
-            members = [reader for reader, _ in ready]
-            for popped in lent:
-                reader = self._next(group, members, left)
-                left[reader] -= 1
-                if left[reader] <= 0:
-                    members.remove(reader)
+            for popped, reader in zip(lent, self._in_turn(group, dict(ready)), strict=False):
                 self._send(group, reader, popped.message, popped.handle)
-                if not members:
-                    members = [reader]
 
-    def _next(self, group: SharedGroup, members: list[Reader], left: dict[Reader, int]) -> Reader:
-        """The next member in turn; one with less than half the room of the roomiest is passed over."""
-        most = max(left[reader] for reader in members)
-        for _ in members:
-            group.next_member = (group.next_member + 1) % len(members)
-            reader = members[group.next_member]
-            if left[reader] * 2 >= most:
-                return reader
-        return members[0]
+    @staticmethod
+    def _in_turn(group: SharedGroup, left: dict[Reader, int]) -> Iterator[Reader]:
+        """The members in rounds, as many times as they have room; one with less than half the room of the roomiest sits out."""
+        while most := max(left.values()):
+            taking = [reader for reader, room in left.items() if room * 2 >= most]
+            start = group.next_member % len(taking)
+            for reader in taking[start:] + taking[:start]:
+                left[reader] -= 1
+                group.next_member += 1
+                yield reader
 
     def _room(self, reader: Reader) -> int:
         session = reader.session
