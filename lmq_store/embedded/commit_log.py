@@ -53,12 +53,16 @@ class CommitLog:
             self.end = last.end
 
     def create(self, base: int) -> None:
-        """Begin a new segment at `base`; its name is durable on return."""
+        """Begin a new segment at `base`; its name is durable on return. Raises OSError where the disk has no room."""
         segment = Segment(self.files, self.directory, base, base)
         handle = segment.open(create=True)
-        self._allocate(segment, 1)
-        self.files.fdatasync(handle)
-        self.files.fsync_dir(self.directory)
+        try:
+            self._allocate(segment, 1)
+            self.files.fdatasync(handle)
+            self.files.fsync_dir(self.directory)
+        except OSError:
+            segment.close()  # a full disk is tried again and again
+            raise
         self.segments.append(segment)
         self.bases.append(base)
         self.end = base

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -53,6 +54,7 @@ def test_a_failed_sync_poisons(tmp_path: Path, seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(20))
 def test_a_full_disk_refuses_and_goes_on(tmp_path: Path, seed: int) -> None:
+    open_before = len(os.listdir("/proc/self/fd"))
     (tmp_path / "disk").mkdir()
     files = FaultyFiles(str(tmp_path / "disk"), seed)
     work = Workload(seed, min_free_bytes=MIN_FREE if seed % 2 else 0)
@@ -84,3 +86,4 @@ def test_a_full_disk_refuses_and_goes_on(tmp_path: Path, seed: int) -> None:
     work.store = type(work.store).open(str(tmp_path / "killed"))
     work.store.close()
     assert check(str(tmp_path / "killed")).sound
+    assert len(os.listdir("/proc/self/fd")) == open_before, "a refused segment does not stay open"
