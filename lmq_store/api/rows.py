@@ -118,6 +118,21 @@ class OffsetRow:
 
 
 @dataclass(slots=True)
+class RetainedWalkRow:
+    """A new subscription is still owed retained messages: those written below `as_of`, from the topic `next_topic` on."""
+
+    as_of: int
+    next_topic: bytes = b""
+
+    def encode(self) -> bytes:
+        return _U64.pack(self.as_of) + self.next_topic
+
+    @classmethod
+    def decode(cls, row: bytes) -> RetainedWalkRow:
+        return cls(u64_of(row), row[_U64.size :])
+
+
+@dataclass(slots=True)
 class DeliveryState:
     """A session's packets in flight: outbound packet id → value (see STAGE_*), inbound QoS 2 ids not yet released."""
 
@@ -239,7 +254,13 @@ def subscription_key(session_id: int, topic_filter: bytes) -> bytes:
 
 
 def offset_key(session_id: int, queue_id: int) -> bytes:
+    """Key of an OffsetRow; prefix of all that OFFSET has of one reader."""
     return _KEY64_64.pack(session_id, queue_id)
+
+
+def retained_walk_key(session_id: int, queue_id: int) -> bytes:
+    """Key of a RetainedWalkRow, in OFFSET behind its reader's own."""
+    return offset_key(session_id, queue_id) + b"r"
 
 
 def journal_key(session_id: int, position: int, sequence: int) -> bytes:

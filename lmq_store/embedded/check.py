@@ -13,7 +13,18 @@ from dataclasses import dataclass, field
 
 from lmq_store.api.errors import FormatError, StoreError
 from lmq_store.api.ports import Table
-from lmq_store.api.rows import DeliveryState, OffsetRow, RowError, SessionRow, SubscriptionRow, WillRow, filter_row_of, u64_of
+from lmq_store.api.rows import (
+    DeliveryState,
+    OffsetRow,
+    RetainedWalkRow,
+    RowError,
+    SessionRow,
+    SubscriptionRow,
+    WillRow,
+    filter_row_of,
+    offset_key,
+    u64_of,
+)
 from lmq_store.embedded.consume_queue import entry_position, entry_size
 from lmq_store.embedded.consumer_groups import parse_group_key
 from lmq_store.embedded.files import Files
@@ -301,7 +312,7 @@ class _TableCheck:
             Table.GROUP: self._group,
             Table.WILL: lambda _, row: WillRow.decode(row),
             Table.COUNTER: lambda _, row: u64_of(row),
-            Table.OFFSET: lambda _, row: OffsetRow.decode(row),
+            Table.OFFSET: lambda key, row: (OffsetRow if len(key) == len(offset_key(0, 0)) else RetainedWalkRow).decode(row),
         }
 
     def _own(self, key: bytes, row: bytes) -> None:

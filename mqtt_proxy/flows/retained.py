@@ -7,8 +7,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from lmq_store.api import rows
 from lmq_store.api.ports import Table
+from lmq_store.api.rows import RetainedWalkRow
 from mqtt_proxy.connection import Connection
+from mqtt_proxy.observe.sys_topics import begins_in_sys
 from mqtt_proxy.session.session import ASKING, LINK_BUSY, WINDOW_FULL, Reader, Session
 from mqtt_proxy.topics.trie import filter_matches
 
@@ -25,12 +28,12 @@ class RetainedCursor:
 
     __slots__ = ("as_of", "flow", "next_topic", "prefix", "reader")
 
-    def __init__(self, flow: RetainedFlow, reader: Reader, as_of: int) -> None:
+    def __init__(self, flow: RetainedFlow, reader: Reader, as_of: int, next_topic: bytes) -> None:
         self.flow = flow
         self.reader = reader
         self.as_of = as_of
         self.prefix = literal_prefix(reader.topic_filter)
-        self.next_topic = b""
+        self.next_topic = next_topic
 
     def step(self, session: Session, conn: Connection) -> bool | None:
         """Send what one bounded step finds. None: done; True: more; False: paused."""
@@ -54,19 +57,49 @@ class RetainedFlow:
     def __init__(self, broker: Broker) -> None:
         self.broker = broker
 
-    def begin(self, session: Session, reader: Reader, as_of: int) -> None:
-        """Queue the retained messages of a new subscription; the next pump starts to send them."""
+    def owed(self, session: Session, reader: Reader, as_of: int) -> bool:
+        """Whether there may be something to send for a new subscription; a session that outlives its connection remembers it."""
+        if begins_in_sys(reader.topic_filter):
+            return True  # values of this process, stored nowhere
         if self.broker.retained_quota.surely_empty():
-            return
-        if session.cursors is None:
-            session.cursors = []
-        session.cursors.append(RetainedCursor(self, reader, as_of))
+            return False
+        topic_filter = reader.topic_filter
+        if literal_prefix(topic_filter) == topic_filter and self.broker.meta.get(Table.RETAINED, topic_filter) is None:
+            return False
+        if session.persistent:
+            self._save(session, reader, RetainedWalkRow(as_of))
+        return True
+
+    def begin(self, session: Session, reader: Reader, as_of: int, next_topic: bytes = b"") -> None:
+        """Queue the retained messages of a subscription; the next pump starts to send them. An earlier walk of it ends."""
+        cursors = [one for one in session.cursors or () if not (isinstance(one, RetainedCursor) and one.reader is reader)]
+        cursors.append(RetainedCursor(self, reader, as_of, next_topic))
+        session.cursors = cursors
         self.broker.deliverer.wake(session)
+
+    def save_walks(self, session: Session) -> None:
+        """How far the session's walks have come, for its snapshot."""
+        for cursor in session.cursors or ():
+            if isinstance(cursor, RetainedCursor) and session.subscriptions.get(cursor.reader.topic_filter) is cursor.reader:
+                self._save(session, cursor.reader, RetainedWalkRow(cursor.as_of, cursor.next_topic))
+
+    def _save(self, session: Session, reader: Reader, row: RetainedWalkRow) -> None:
+        self.broker.put(Table.OFFSET, rows.retained_walk_key(session.id, reader.queue.id), row.encode())
 
     def step(self, session: Session, conn: Connection, cursor: RetainedCursor) -> bool | None:
         """At most STEP_ROWS rows. None: done; True: more; False: paused at `next_topic`."""
-        if session.subscriptions.get(cursor.reader.topic_filter) is not cursor.reader:
+        reader = cursor.reader
+        if session.subscriptions.get(reader.topic_filter) is not reader:
             return None  # unsubscribed meanwhile
+        outcome = self._step(session, conn, cursor)
+        if outcome is None and session.persistent:
+            self.broker.delete(Table.OFFSET, rows.retained_walk_key(session.id, reader.queue.id))
+        elif session.persistent and not session.dirty:
+            session.dirty = True
+            self.broker.dirty_sessions.append(session)
+        return outcome
+
+    def _step(self, session: Session, conn: Connection, cursor: RetainedCursor) -> bool | None:
         meta = self.broker.meta
         topic_filter = cursor.reader.topic_filter
         if cursor.prefix == topic_filter:  # no wildcard: one row
@@ -91,6 +124,8 @@ class RetainedFlow:
         """One retained message with RETAIN 1 [MQTT-3.3.1-8]. False: paused before it."""
         if message.position >= cursor.as_of:
             return True  # newer than the subscription: it comes live
+        if session.bound is not None and message.position in session.bound:
+            return True  # its QoS 2 exchange was already begun before the restart
         reader = cursor.reader
         qos = min(message.qos, reader.qos)
         deliverer = self.broker.deliverer

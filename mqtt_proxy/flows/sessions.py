@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from lmq_store.api import rows
 from lmq_store.api.ports import Table
-from lmq_store.api.rows import DeliveryState, SessionRow, SubscriptionRow
+from lmq_store.api.rows import DeliveryState, OffsetRow, RetainedWalkRow, SessionRow, SubscriptionRow
 from mqtt_proxy.flows.routes import IdBlocks
 from mqtt_proxy.policy.limits import NEVER_EXPIRES
 from mqtt_proxy.session.session import Reader, Session
@@ -94,7 +94,7 @@ class Sessions:
         session.bound = state.bound or None
         if row.connected:  # the last process died while the client was connected: it may have got what we don't know of
             session.redelivered_below = broker.store.end()
-        offsets = {key[8:]: rows.OffsetRow.decode(value) for key, value in broker.meta.scan(Table.OFFSET, prefix)}
+        offsets = dict(broker.meta.scan(Table.OFFSET, prefix))
         subscriptions = {rows.filter_of(key): SubscriptionRow.decode(raw) for key, raw in broker.meta.scan(Table.SUBSCRIPTION, prefix)}
         queues = [broker.routes.trie.get(topic_filter) for topic_filter in subscriptions]
         broker.store.load_offsets([queue for queue in queues if queue is not None])
@@ -110,7 +110,7 @@ class Sessions:
             state.apply(events)
         return state
 
-    def _reader(self, session: Session, topic_filter: bytes, row: SubscriptionRow, offsets: dict[bytes, rows.OffsetRow]) -> None:
+    def _reader(self, session: Session, topic_filter: bytes, row: SubscriptionRow, offsets: dict[bytes, bytes]) -> None:
         if topic_filter.startswith(b"$share/"):
             self.broker.shared.rejoin(session, topic_filter, row)
             return
@@ -124,7 +124,8 @@ class Sessions:
         reader.replay = row.replay
         reader.settle()
         last = self.broker.store.max_offset(queue)  # asked in any case: the queue's handle knows it from here on
-        stood = offsets.get(rows.offset_key(0, queue.id)[8:]) or rows.OffsetRow(last)
+        stands = offsets.get(rows.offset_key(session.id, queue.id))
+        stood = OffsetRow(last) if stands is None else OffsetRow.decode(stands)
         reader.next_offset = stood.next_offset
         if stood.next_offset < last:
             reader.next_offset = max(stood.next_offset, self.broker.store.min_offset(queue))
@@ -135,6 +136,10 @@ class Sessions:
         queue.readers.append(reader)
         if stood.walk_until:
             self.broker.replay.walk(session, reader, stood.walk_position, stood.walk_until)
+        walk = offsets.get(rows.retained_walk_key(session.id, queue.id))
+        if walk is not None:
+            retained = RetainedWalkRow.decode(walk)
+            self.broker.retained.begin(session, reader, retained.as_of, retained.next_topic)
 
     # --- keep -------------------------------------------------------------------------------------------------------------
 
@@ -154,7 +159,7 @@ class Sessions:
 
     def save_offset(self, session: Session, reader: Reader, walk_position: int = 0, walk_until: int = 0) -> None:
         """Where a reader stands, and how far its walk through history has come if there is one."""
-        row = rows.OffsetRow(reader.next_offset, walk_position, walk_until)
+        row = OffsetRow(reader.next_offset, walk_position, walk_until)
         self.broker.put(Table.OFFSET, rows.offset_key(session.id, reader.queue.id), row.encode())
 
     def snapshot(self, session: Session) -> None:
@@ -167,6 +172,7 @@ class Sessions:
                 reader.dirty = False
                 self.save_offset(session, reader)
         broker.replay.save_walks(session)
+        broker.retained.save_walks(session)
         received = session.received or set()
         if received and broker.inbound.batch:
             # Not stored yet, and perhaps never: their records bring these ids, so that no crash keeps an id without its message.

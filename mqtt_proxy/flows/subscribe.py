@@ -123,6 +123,9 @@ class SubscribeFlow:
         if conn.version != V5:
             reasons = [reason if reason <= 2 else 0x80 for reason in reasons]
         self.broker.after_sync(conn, encoder.suback(conn.version, packet.packet_id, reasons))
+        session = conn.session
+        if session is not None:
+            request.retained = [(reader, as_of) for reader, as_of in request.retained if self.broker.retained.owed(session, reader, as_of)]
         if request.retained:
             self.broker.when_durable(lambda: self._send_retained(conn, request.retained))
         return True
@@ -234,7 +237,7 @@ class SubscribeFlow:
         self.broker.routes.release(reader.queue)
         if session.persistent:
             self.broker.delete(Table.SUBSCRIPTION, rows.subscription_key(session.id, reader.topic_filter))
-            self.broker.delete(Table.OFFSET, rows.offset_key(session.id, reader.queue.id))
+            self.broker.delete_prefix(Table.OFFSET, rows.offset_key(session.id, reader.queue.id))
         if session.connection is not None:
             self.broker.deliverer.wake(session)
 
