@@ -83,13 +83,21 @@ def _aedes(folder: Path, port: int) -> str:
 
 
 def _rabbitmq(folder: Path, port: int) -> str:
-    server = _needs(_program("rabbitmq-server"), "RabbitMQ", "apt install rabbitmq-server")
+    # Debian's /usr/sbin/rabbitmq-server changes the user; the one it calls does not. The name server (epmd) is one of our own, in
+    # the foreground: a daemon would outlive the run.
+    server = _needs(_program("/usr/lib/rabbitmq/bin/rabbitmq-server", "rabbitmq-server"), "RabbitMQ", "apt install rabbitmq-server")
     (folder / "rabbitmq.conf").write_text(RABBITMQ.format(port=port, amqp=port + 1))
     (folder / "enabled_plugins").write_text("[rabbitmq_mqtt].\n")
     return (
-        f"env RABBITMQ_NODENAME=load{port}@localhost RABBITMQ_CONFIG_FILE={folder / 'rabbitmq'} RABBITMQ_MNESIA_BASE={folder} "
-        f"RABBITMQ_LOG_BASE={folder} RABBITMQ_ENABLED_PLUGINS_FILE={folder / 'enabled_plugins'} RABBITMQ_DIST_PORT={port + 2} {server}"
+        f"env HOME={folder} ERL_EPMD_PORT={port + 3} RABBITMQ_NODENAME=load{port}@localhost RABBITMQ_CONFIG_FILE={folder / 'rabbitmq'} RABBITMQ_MNESIA_BASE={folder} "
+        f"RABBITMQ_LOG_BASE={folder} RABBITMQ_ENABLED_PLUGINS_FILE={folder / 'enabled_plugins'} RABBITMQ_DIST_PORT={port + 2} "
+        f"sh -c 'epmd & sleep 1; exec {server}'"
     )
+
+
+def _rabbitmq_version() -> str:
+    """By the folder it is installed in: `rabbitmqctl version` would leave a name server running."""
+    return next((folder.name.replace("_server-", " ") for folder in Path("/usr/lib/rabbitmq/lib").glob("rabbitmq_server-*")), "rabbitmq")
 
 
 def _first_line(*command: str) -> str:
@@ -125,7 +133,7 @@ PEERS = {
         ),
         Peer("amqtt", _amqtt, _version_of("amqtt")),
         Peer("aedes", _aedes, lambda: "aedes"),
-        Peer("rabbitmq", _rabbitmq, lambda: "RabbitMQ " + _first_line(_program("rabbitmqctl") or "rabbitmqctl", "version")),
+        Peer("rabbitmq", _rabbitmq, _rabbitmq_version),
     )
 }
 
