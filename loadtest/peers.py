@@ -88,11 +88,13 @@ def _rabbitmq(folder: Path, port: int) -> str:
     server = _needs(_program("/usr/lib/rabbitmq/bin/rabbitmq-server", "rabbitmq-server"), "RabbitMQ", "apt install rabbitmq-server")
     (folder / "rabbitmq.conf").write_text(RABBITMQ.format(port=port, amqp=port + 1))
     (folder / "enabled_plugins").write_text("[rabbitmq_mqtt].\n")
-    return (
-        f"env HOME={folder} ERL_EPMD_PORT={port + 3} RABBITMQ_NODENAME=load{port}@localhost RABBITMQ_CONFIG_FILE={folder / 'rabbitmq'} RABBITMQ_MNESIA_BASE={folder} "
-        f"RABBITMQ_LOG_BASE={folder} RABBITMQ_ENABLED_PLUGINS_FILE={folder / 'enabled_plugins'} RABBITMQ_DIST_PORT={port + 2} "
-        f"sh -c 'epmd & sleep 1; exec {server}'"
-    )
+    given = {
+        "HOME": folder, "ERL_CRASH_DUMP": folder / "dump", "ERL_EPMD_PORT": port + 3, "RABBITMQ_NODENAME": f"load{port}@localhost",
+        "RABBITMQ_CONFIG_FILE": folder / "rabbitmq", "RABBITMQ_MNESIA_BASE": folder, "RABBITMQ_LOG_BASE": folder,
+        "RABBITMQ_ENABLED_PLUGINS_FILE": folder / "enabled_plugins", "RABBITMQ_DIST_PORT": port + 2,
+    }  # fmt: skip
+    words = " ".join(f"{name}={value}" for name, value in given.items())
+    return f"env {words} sh -c '(ulimit -n 1024; exec epmd) & sleep 1; exec {server}'"
 
 
 def _rabbitmq_version() -> str:

@@ -20,12 +20,12 @@ from loadtest.units import UsageError
 
 
 def free_port() -> int:
-    """A port that is free, with its two neighbours (RabbitMQ takes three)."""
+    """A port that is free, with its three neighbours (RabbitMQ takes four)."""
     for _ in range(100):
         with socket.create_server(("127.0.0.1", 0)) as sock:
             port = int(sock.getsockname()[1])
         try:
-            for other in (port + 1, port + 2):
+            for other in (port + 1, port + 2, port + 3):
                 socket.create_server(("127.0.0.1", other)).close()
         except OSError:
             continue
