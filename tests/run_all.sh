@@ -5,6 +5,11 @@ cd "$(dirname "$0")/.."
 BIN="${VENV:-.venv}/bin"
 export PATH="$PATH:/usr/sbin:/sbin" PYTHONDONTWRITEBYTECODE=
 
+# Nothing of a run stays behind: what tests, browsers and terminals put into temporary folders goes with this one.
+TMPDIR="$(mktemp -d /tmp/lmq.XXXX)"
+export TMPDIR TMUX_TMPDIR="$TMPDIR"
+trap 'rm -rf "$TMPDIR"' EXIT
+
 step() { printf '\n== %s\n' "$1"; }
 
 bash tests/install_test_needs.sh
