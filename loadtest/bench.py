@@ -29,6 +29,8 @@ from loadtest.units import UsageError
 from loadtest.versus import free_port
 
 TIMED = "--duration 4s --drain 5s"
+BEGIN, END = "<!-- lmq load bench -->", "<!-- end of lmq load bench -->"
+"""What `--out` writes in a document stands between these."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,10 +251,18 @@ def main(arguments: list[str] | None = None) -> int:
         print("\n".join(made), flush=True)
         lines += made
     if out:
-        how = "Every row is reproduced by the command above it; all of them by `make bench RUNS=3`. "
-        how += "The server has core 0, the harness core 1; a figure whose run was bound by the harness is marked ≥ and enters no ratio."
-        Path(out).write_text("\n".join(["# Benchmarks", "", how, "", *lines]), encoding="utf-8")
+        write_between_marks(Path(out), "\n".join(lines))
     return code
+
+
+def write_between_marks(path: Path, table: str) -> None:
+    """Put the table into the document, between its marks; a document without them is made anew."""
+    text = path.read_text(encoding="utf-8") if path.exists() else ""
+    before, begin, rest = text.partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not begin or not end:
+        before, after = "# Benchmarks\n\n", "\n"
+    path.write_text(f"{before}{BEGIN}\n\n{table.strip()}\n\n{END}{after}", encoding="utf-8")
 
 
 def _guarded(run: Callable[[], Report | None], peer: Peer, row: Row) -> Report | None:
