@@ -10,6 +10,8 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable
 
+from rocksdict import WriteBatch
+
 from lmq_store.api.model import UNKNOWN
 from lmq_store.embedded.append import Appender
 from lmq_store.embedded.consume_queue import IndexedQueue, entry_position, entry_stored_ms
@@ -26,6 +28,8 @@ FIRST_PARENT = 1 << 40
 """Ids of light queues lie below, parents' partitions from here on."""
 TIME_MARK_BYTES = 1 << 20
 """Log bytes between two time marks."""
+MARKS_MAX = 2_000
+"""Time marks that one sweep of retention deletes at most."""
 
 _KEY = struct.Struct(">cQQ")
 _U64 = struct.Struct("<Q")
@@ -207,6 +211,16 @@ class LightQueues:
         if not cursor.valid() or len(key := cursor.key()) != _MARK_KEY.size or key[:1] != b"T":
             return None
         return _MARK_KEY.unpack(key)[1], _U64.unpack(cursor.value())[0]
+
+    def forget_marks(self, batch: WriteBatch, position: int) -> None:
+        """Put the deletion of time marks below `position` into the batch, MARKS_MAX at most: the log begins there, or will."""
+        cursor = self.database.iterator()
+        cursor.seek(_MARK_KEY.pack(b"T", 0))
+        for _ in range(MARKS_MAX):
+            if not cursor.valid() or len(key := cursor.key()) != _MARK_KEY.size or not key < _MARK_KEY.pack(b"T", position):
+                return
+            batch.delete(key)
+            cursor.next()
 
     # --- flushing ---
 

@@ -150,6 +150,7 @@ class Retention:
         for _ in range(STEP_RUNS):
             if not cursor.valid() or len(key := cursor.key()) != len(self._next_key) or key[:1] != b"Q":
                 self._next_key = b""
+                self.queues.forget_marks(self._batch, self._min_position)
                 break
             queue_id, first_offset = parse_run_key(key)
             run: bytes = cursor.value()

@@ -67,6 +67,21 @@ def test_old_segments_leave_and_the_rest_stays_exact(tmp_path: Path, limit: dict
     driven.store.close()
 
 
+def test_time_marks_go_with_their_segments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The index of times is bounded by retention like everything else, and still answers."""
+    monkeypatch.setattr("lmq_store.embedded.light_queues.TIME_MARK_BYTES", 4_096)
+    driven = filled(tmp_path, retention_ms=0, retention_bytes=2 * SEGMENT)
+    driven.ticks(80)
+    store = driven.store
+    marks = [int.from_bytes(key[1:], "big") for key, _ in store.queues.database.range(b"T")]
+    assert marks and marks[0] >= store.log.start > 0
+    assert store.position_at_time(0) == store.scan(store.log.start, 1 << 20)[0][0].position
+    last = driven.now_ms - 2 * HOUR_MS
+    found = store.scan(store.position_at_time(last), 1 << 20)[0][0]
+    assert last <= found.stored_ms < last + HOUR_MS
+    store.close()
+
+
 def test_no_offset_goes_back(tmp_path: Path) -> None:
     """A queue whose records are all gone goes on counting, over reopening and over a rebuild of the index."""
     driven = filled(tmp_path, retention_ms=0, retention_bytes=SEGMENT)
