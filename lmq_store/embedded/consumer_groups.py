@@ -257,7 +257,8 @@ class ConsumerGroups:
             at, end = first, first + count
             while at < end:
                 pulled = self._pull(queue, at, end - at)
-                found = dict(zip(pulled.offsets, pulled.messages, strict=True))
+                # What retention has taken is passed over by a pull, which then brings messages from beyond the run: others' to lend.
+                found = {offset: one for offset, one in zip(pulled.offsets, pulled.messages, strict=True) if offset < end}
                 reached = min(pulled.next_offset, end)
                 if reached <= at:  # nothing left to read there at all
                     reached = end

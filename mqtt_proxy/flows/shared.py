@@ -6,6 +6,7 @@ with its session [MQTT-4.8.2-4, -5]; a refused one (0x80 and up) goes to the dea
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +22,8 @@ from mqtt_proxy.topics import rules
 
 if TYPE_CHECKING:
     from mqtt_proxy.broker import Broker
+
+log = logging.getLogger("lmq.broker")
 
 INVISIBLE_MS = 60_000
 """A lent message that its member neither acknowledges nor renews is lent again after this time."""
@@ -198,7 +201,10 @@ class SharedFlow:
         for group in due:
             group.due = False
             if group.members:
-                self._deliver(group)
+                try:
+                    self._deliver(group)
+                except Exception:  # a fault of ours in one group must not take the others' turn
+                    log.exception("shared subscription %s: internal error", group.name.decode("utf-8", "backslashreplace"))
         if self.groups.write_notes():
             self.broker.meta_writes += 1
 

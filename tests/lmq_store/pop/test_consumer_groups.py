@@ -100,6 +100,19 @@ def test_what_retention_took_counts_as_done() -> None:
     assert store.groups.committed_offset(queue, GROUP) == 6
 
 
+def test_what_is_lent_behind_a_hole_stays_lent() -> None:
+    """A pull at an offset that retention has taken brings what comes behind the hole, and that is another's."""
+    store, queue = filled(10)
+    store.pop(queue, GROUP, 3, 10, 0)
+    lent = store.pop(queue, GROUP, 3, 1_000, 0)
+    store.retain_from(store.log[3].position)
+    again = store.pop(queue, GROUP, 10, 1_000, 20)
+    assert [popped.queue_offset for popped in again] == [6, 7, 8, 9]
+    assert store.groups.lost_to_retention == 3
+    store.groups.ack(queue, GROUP, [popped.handle for popped in lent])
+    assert store.groups.committed_offset(queue, GROUP) == 6
+
+
 def test_expired_messages_are_skipped() -> None:
     store, queue = filled(3, expires_ms=2_000)
     assert len(store.pop(queue, GROUP, 1, 10, 1_500)) == 1
