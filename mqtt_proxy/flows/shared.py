@@ -30,14 +30,14 @@ POP_MESSAGES = 256
 class SharedGroup:
     """The members that are connected and the queue they share. Its own reader stands in the queue to be woken."""
 
-    __slots__ = ("due", "flow", "members", "name", "next_member", "queue", "reader")
+    __slots__ = ("due", "flow", "last_member", "members", "name", "queue", "reader")
 
     def __init__(self, flow: SharedFlow, name: bytes, queue: LightQueue) -> None:
         self.flow = flow
         self.name = name
         self.queue = queue
         self.members: list[Reader] = []
-        self.next_member = 0
+        self.last_member = -1  # the first message goes to who joined first
         self.due = False
         self.reader = Reader(None, queue.name, queue, 0)
         self.reader.group = self
@@ -227,8 +227,8 @@ class SharedFlow:
         """The next member in turn; one with less than half the room of the roomiest is passed over."""
         most = max(left[reader] for reader in members)
         for _ in members:
-            group.next_member = (group.next_member + 1) % len(members)
-            reader = members[group.next_member]
+            group.last_member = (group.last_member + 1) % len(members)
+            reader = members[group.last_member]
             if left[reader] * 2 >= most:
                 return reader
         return members[0]
