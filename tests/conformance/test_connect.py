@@ -9,7 +9,7 @@ import pytest
 
 from . import wire
 from .conftest import Connect, Dial
-from .covers import V5, V311, both_versions, covers
+from .covers import V5, V31, V311, both_versions, covers
 from .properties import encode, text
 from .servers import Server
 from .wire import Type, Will
@@ -104,15 +104,20 @@ def test_wrong_protocol_name_is_refused(dial: Dial, version: int, protocol: byte
 
 
 @covers(v3="3.1.2-2 3.2.2-5", v5="3.1.2-2")
-@pytest.mark.parametrize("level", [0, 1, 2, 6, 7, 127, 255])
-def test_unknown_protocol_level_is_refused(dial: Dial, level: int) -> None:
-    """Return code 1 as 3.1.1 has it; a level still to come may also get 0x84 in the form of 5.0."""
+@pytest.mark.parametrize("form", [V311, V5])
+@pytest.mark.parametrize("level", [0, 1, 2, 6, 7, 99, 127, 255])
+def test_unknown_protocol_level_is_refused(dial: Dial, level: int, form: int) -> None:
+    """Return code 1 as 3.1.1 has it; a level still to come gets 0x84 where the packet has the form of 5.0, and only there."""
     client = dial(V311)
-    client.send(wire.connect("id", V311, level=level))
+    will = Will("will", qos=1)
+    client.send(wire.connect("id", form, level=level, will=will, username="user", password=b"secret"))
     answer = b""
     while chunk := client.stream.recv(4096):
         answer += chunk
-    assert answer == b"\x20\x02\x00\x01" or (level > V5 and answer[:1] + answer[2:4] == b"\x20\x00\x84")
+    if level > V5 and form == V5:
+        assert answer[:1] + answer[2:4] == b"\x20\x00\x84"
+    else:
+        assert answer == b"\x20\x02\x00\x01"
 
 
 @covers(v3="3.1.0-1 3.2.0-1", v5="3.1.0-1 3.2.0-1 3.14.0-1")
@@ -150,6 +155,14 @@ def test_nothing_after_a_refused_connect_is_processed(dial: Dial, connect: Conne
     reader = connect()
     reader.subscribe(name)
     reader.silent()
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_mqtt_3_1_has_no_empty_client_id(dial: Dial, clean: bool) -> None:
+    """MQTT 3.1, section 3.1: the identifier is 1 to 23 characters long; return code 2 is "identifier rejected"."""
+    client = dial(V31)
+    client.send(wire.connect("", V31, clean=clean))
+    assert [packet.raw for packet in client.closed()] == [b"\x20\x02\x00\x02"]
 
 
 @covers(v5="3.1.4-6 3.2.2-6 3.2.2-7 4.12.0-1 4.12.0-4 4.13.2-1")
