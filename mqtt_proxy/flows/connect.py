@@ -191,7 +191,12 @@ class ConnectFlow:
         broker.admission.newcomers.discard(conn.fd)
         conn.phase = CONNECTED
         properties = self._connack_properties(conn)
-        conn.send(fitting(conn, properties, lambda: encoder.connack(conn.version, present, 0, properties)))
+        connack = fitting(conn, properties, lambda: encoder.connack(conn.version, present, 0, properties))
+        if not connack:  # what the client waits for can't be sent to it [MQTT-3.1.2-24]: nor may anything else [MQTT-3.2.0-1]
+            conn.will_wanted = False
+            broker.disconnecting.finish(conn, "refused", "its Maximum Packet Size is smaller than its CONNACK")
+            return
+        conn.send(connack)
         session.state = BEHIND if session.readers or session.in_flight or session.cursors else CAUGHT_UP
         session.online_from = broker.store.end()
         if session.in_flight:

@@ -131,6 +131,8 @@ def _connect(reader: Reader, version: int, from_client: bool) -> Connect:
     level = reader.u8("protocol level")
     if (name, level) not in ((b"MQTT", V311), (b"MQTT", V5), (b"MQIsdp", V31)):
         form = V5 if level > V5 and not _form_of_311(reader) else level
+        if name not in (b"MQTT", b"MQIsdp") and form != V5:
+            raise reader.fault(f"protocol name {name[:16]!r}")  # 3.1.1 closes without a CONNACK [MQTT-3.1.4-1]
         raise UnsupportedProtocolVersion(f"CONNECT: protocol {name[:16]!r} level {level}", form)  # [MQTT-3.1.2-1] [MQTT-3.1.2-2]
     flags = reader.u8("connect flags")
     if flags & 1:

@@ -94,13 +94,14 @@ def test_connect_cut_short_is_refused(dial: Dial, version: int) -> None:
         assert all(packet.reason >= 0x80 for packet in client.closed())
 
 
-@covers(v3="3.1.2-1", v5="3.1.2-1")
+@covers(v3="3.1.2-1 3.1.4-1", v5="3.1.2-1")
 @both_versions
 @pytest.mark.parametrize("protocol", [b"", b"MQT", b"mqtt", b"MQTTX", b"HTTP", b"MQ\xff\xff"])
 def test_wrong_protocol_name_is_refused(dial: Dial, version: int, protocol: bytes) -> None:
+    """Without a CONNACK in 3.1.1; in 5.0 the server may show with one that it speaks MQTT."""
     client = dial(version)
     client.send(wire.connect("id", version, protocol=protocol))
-    assert all(packet.type == Type.CONNACK and packet.reason in (0x01, 0x81, 0x84) for packet in client.closed())
+    assert [packet.reason for packet in client.closed()] in ([[]] if version == V311 else [[], [0x81], [0x84]])
 
 
 @covers(v3="3.1.2-2 3.2.2-5", v5="3.1.2-2")
@@ -303,9 +304,10 @@ def open_ports(pid: int) -> set[int]:
 @covers(v5="3.1.2-24")
 @pytest.mark.parametrize("size", [1, 2, 4, 5, 10, 15])
 def test_no_connack_larger_than_the_client_takes(dial: Dial, name: str, size: int) -> None:
+    """It is closed at once: without its CONNACK it could go on with nothing."""
     client = dial()
-    client.send(wire.connect(name, properties=[("maximum_packet_size", size)]), wire.DISCONNECT)
-    assert all(len(packet.raw) <= size for packet in client.closed())
+    client.send(wire.connect(name, properties=[("maximum_packet_size", size)], will=Will(f"{name}/will")))
+    assert client.closed() == []
 
 
 @covers(v5="3.2.2-19 3.2.2-20")
