@@ -7,8 +7,8 @@ cdef class Acknowledgements:
     cdef public object broker
     cdef public Deliverer deliverer
 
-    cpdef acknowledged(self, Session session, int packet_id)
+    cpdef acknowledged(self, Session session, Connection conn, int packet_id)
     cpdef received(self, Session session, Connection conn, int packet_id)
-    cpdef completed(self, Session session, int packet_id)
-    cpdef refused(self, Session session, int packet_id)
+    cpdef completed(self, Session session, Connection conn, int packet_id)
+    cpdef refused(self, Session session, Connection conn, int packet_type, int packet_id)
     cdef freed(self, Session session, int packet_id)

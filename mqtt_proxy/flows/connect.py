@@ -13,7 +13,7 @@ from mqtt_proxy.flows.publish import P2P
 from mqtt_proxy.packets import encoder
 from mqtt_proxy.packets.properties import Properties
 from mqtt_proxy.packets.reason_codes import ReasonCode
-from mqtt_proxy.packets.types import V5, Connect, Will
+from mqtt_proxy.packets.types import V5, V31, Connect, Will
 from mqtt_proxy.policy.acl import reserved
 from mqtt_proxy.policy.authenticate import Admitted, Denied
 from mqtt_proxy.policy.limits import NEVER_EXPIRES
@@ -54,7 +54,8 @@ class ConnectFlow:
     def _check_client_id(self, conn: Connection, connect: Connect) -> int:
         client_id = connect.client_id
         if not client_id:
-            if connect.version != V5 and not connect.clean_start:  # [MQTT-3.1.3-8]
+            # [MQTT-3.1.3-8]; MQTT 3.1 has no empty identifiers at all (its section 3.1, "Client Identifier")
+            if connect.version != V5 and (connect.version == V31 or not connect.clean_start):
                 return ReasonCode.CLIENT_IDENTIFIER_NOT_VALID
             conn.client_id = b"lmq-" + secrets.token_hex(10).encode()  # [MQTT-3.1.3-6]
             return 0
@@ -190,7 +191,12 @@ class ConnectFlow:
         broker.admission.newcomers.discard(conn.fd)
         conn.phase = CONNECTED
         properties = self._connack_properties(conn)
-        conn.send(fitting(conn, properties, lambda: encoder.connack(conn.version, present, 0, properties)))
+        connack = fitting(conn, properties, lambda: encoder.connack(conn.version, present, 0, properties))
+        if not connack:  # what the client waits for can't be sent to it [MQTT-3.1.2-24]: nor may anything else [MQTT-3.2.0-1]
+            conn.will_wanted = False
+            broker.disconnecting.finish(conn, "refused", "its Maximum Packet Size is smaller than its CONNACK")
+            return
+        conn.send(connack)
         session.state = BEHIND if session.readers or session.in_flight or session.cursors else CAUGHT_UP
         session.online_from = broker.store.end()
         if session.in_flight:

@@ -114,6 +114,7 @@ class DisconnectFlow:
         """Detach the session, deal with the will, close the link after what is queued."""
         broker = self.broker
         was = conn.phase
+        broker.begin_turn()  # its time is that of the last turn's end: neither will nor session may go that much too early
         conn.phase = CLOSING
         conn.waiting = None
         broker.admission.left(conn)

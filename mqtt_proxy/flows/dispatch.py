@@ -80,7 +80,7 @@ def _acknowledgement(broker: Broker, conn: Connection, packet: Puback) -> None:
     """PUBACK and its kin with a reason code; from 0x80 on the exchange is over (MQTT 5.0 §4.3)."""
     session = conn.session
     if packet.reason >= 0x80 and packet.kind in (PacketType.PUBACK, PacketType.PUBREC) and session is not None:
-        broker.acknowledgements.refused(session, packet.packet_id)
+        broker.acknowledgements.refused(session, conn, packet.kind, packet.packet_id)
     else:
         broker.inbound.take(conn, [packet.kind << 16 | packet.packet_id])
 

@@ -139,13 +139,13 @@ class Inbound:
         session = conn.session
         assert session is not None  # the phase is CONNECTED
         if packet_type == PUBACK:
-            self.acknowledgements.acknowledged(session, packet_id)
+            self.acknowledgements.acknowledged(session, conn, packet_id)
         elif packet_type == PUBREL:
             self.release(conn, session, packet_id)
         elif packet_type == PUBREC:
             self.acknowledgements.received(session, conn, packet_id)
         elif packet_type == PUBCOMP:
-            self.acknowledgements.completed(session, packet_id)
+            self.acknowledgements.completed(session, conn, packet_id)
         elif packet_type == PINGREQ:
             if conn.held or conn.after_sync is not None:  # behind the acknowledgements that it came behind
                 self.broker.after_sync(conn, PINGRESP)

@@ -41,7 +41,7 @@ class SharedGroup:
         self.name = name
         self.queue = queue
         self.members: list[Reader] = []
-        self.next_member = 0
+        self.next_member = 0  # the first message goes to who joined first
         self.due = False
         self.reader = Reader(None, queue.name, queue, 0)
         self.reader.group = self

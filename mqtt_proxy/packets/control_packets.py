@@ -114,11 +114,26 @@ def _properties(reader: Reader, version: int, packet: int) -> Properties:
     return read_properties(reader, packet) if version == V5 else Properties()
 
 
+def _form_of_311(reader: Reader) -> bool:
+    """Whether what follows the protocol level reads as MQTT 3.1.1 has it, to the last byte."""
+    try:
+        flags = reader.u8("connect flags")
+        reader.u16("keep alive")
+        for _ in range(1 + 2 * (flags >> 2 & 1) + (flags >> 7) + (flags >> 6 & 1)):
+            reader.binary("payload")
+    except MalformedPacket:
+        return False
+    return not reader.more()
+
+
 def _connect(reader: Reader, version: int, from_client: bool) -> Connect:
     name = reader.utf8("protocol name")
     level = reader.u8("protocol level")
     if (name, level) not in ((b"MQTT", V311), (b"MQTT", V5), (b"MQIsdp", V31)):
-        raise UnsupportedProtocolVersion(f"CONNECT: protocol {name[:16]!r} level {level}", level)  # [MQTT-3.1.2-1] [MQTT-3.1.2-2]
+        form = V5 if level > V5 and not _form_of_311(reader) else level
+        if name not in (b"MQTT", b"MQIsdp") and form != V5:
+            raise reader.fault(f"protocol name {name[:16]!r}")  # 3.1.1 closes without a CONNACK [MQTT-3.1.4-1]
+        raise UnsupportedProtocolVersion(f"CONNECT: protocol {name[:16]!r} level {level}", form)  # [MQTT-3.1.2-1] [MQTT-3.1.2-2]
     flags = reader.u8("connect flags")
     if flags & 1:
         raise reader.fault("reserved connect flag is set")  # [MQTT-3.1.2-3]

@@ -135,7 +135,10 @@ class TopicAliasInvalid(ProtocolError):
 
 
 class UnsupportedProtocolVersion(ProtocolError):
-    """A CONNECT for a protocol that isn't served; `version` is the level it asked for. [MQTT-3.1.2-2]"""
+    """A CONNECT for a protocol that isn't served; `version` is the level it asked for, or 5 for a later one in the form of 5.0.
+
+    [MQTT-3.1.2-2] of 3.1.1 wants return code 0x01, that of 5.0 allows reason 0x84: each can be told in its own form only.
+    """
 
     def __init__(self, message: str, version: int) -> None:
         super().__init__(_R.UNSUPPORTED_PROTOCOL_VERSION, message)

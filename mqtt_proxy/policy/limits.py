@@ -71,7 +71,8 @@ class Limits:
     max_packet_bytes: int = _limit(MIB, "bytes", 128, 268_435_460, "Whole packet; announced as Maximum Packet Size, beyond it 0x95.")
     max_properties: int = _limit(256, "properties", 16, 65_535, "Properties of one packet, user properties counted each.")
     max_topic_bytes: int = _limit(65_535, "bytes", 1, 65_535, "Topic name or filter.")
-    max_topic_levels: int = _limit(201, "levels", 2, 65_536, "Levels of a topic name or filter (one more than it has `/`).")
+    # No more than FilterTrie holds.
+    max_topic_levels: int = _limit(201, "levels", 2, 512, "Levels of a topic name or filter (one more than it has `/`).")
     max_filters_per_packet: int = _limit(
         10_000, "filters", 1, 1_000_000, "Filters of one SUBSCRIBE or UNSUBSCRIBE; each one beyond it gets 0x97 (UNSUBACK: 0x83)."
     )

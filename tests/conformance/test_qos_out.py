@@ -209,6 +209,50 @@ def test_pubrec_for_no_message_is_told(connect: Connect) -> None:
     client.alive()
 
 
+@covers(v3="4.8.0-1 4.3.2-1 4.3.3-1", v5="4.13.1-1 4.3.2-3 4.3.3-3 4.3.3-5")
+@both_versions
+@pytest.mark.parametrize(
+    ("qos", "answers"),
+    [
+        (1, [Type.PUBREC]),
+        (1, [Type.PUBCOMP]),
+        (2, [Type.PUBACK]),
+        (2, [Type.PUBCOMP]),
+        (2, [Type.PUBREC, Type.PUBACK]),
+    ],
+)
+def test_acknowledgement_that_does_not_fit_ends_the_connection(
+    connect: Connect, name: str, version: int, qos: int, answers: list[Type]
+) -> None:
+    """It acknowledges nothing either: the exchange goes on where it stood."""
+    client = session(connect, name, version, f"{name}/t")
+    connect(version).publish(f"{name}/t", b"x", qos=qos)
+    (message,) = client.take(answer=False)
+    client.send(*[wire.ack(kind, message.packet_id) for kind in answers])
+    if len(answers) == 2:
+        client.expect(Type.PUBREL, message.packet_id)
+    client.refused(0x82)
+    client.close()
+    resumed = session(connect, name, version)
+    assert resumed.connack.session_present
+    if len(answers) == 2:
+        resumed.expect(Type.PUBREL, message.packet_id)
+    else:
+        assert seen(resumed.take()) == [(message.packet_id, b"x")]
+
+
+@covers(v5="4.13.1-1 4.3.2-3 4.3.3-3")
+@pytest.mark.parametrize(("qos", "answer"), [(1, Type.PUBREC), (2, Type.PUBACK)])
+def test_refusal_that_does_not_fit_ends_the_connection(connect: Connect, name: str, qos: int, answer: Type) -> None:
+    client = session(connect, name, V5, f"{name}/t")
+    connect().publish(f"{name}/t", b"x", qos=qos)
+    (message,) = client.take(answer=False)
+    client.send(wire.ack(answer, message.packet_id, 0x80))
+    client.refused(0x82)
+    client.close()
+    assert seen(session(connect, name, V5).take()) == [(message.packet_id, b"x")]
+
+
 @covers(v5="4.3.3-7 4.4.0-1 4.3.2-3")
 @pytest.mark.parametrize("qos", [1, 2])
 def test_expiry_is_not_applied_once_sent(connect: Connect, name: str, qos: int) -> None:

@@ -48,6 +48,20 @@ def test_each_message_goes_to_one_member(connect: Connect, name: str, qos: int) 
 
 
 @covers(v5="4.8.2-3")
+@each_qos
+def test_members_take_turns_in_the_order_they_joined(connect: Connect, name: str, qos: int) -> None:
+    """The server is free to choose; here nobody is left out, and who joined first begins."""
+    members = [connect() for _ in range(3)]
+    for member in members:
+        member.subscribe(f"$share/g/{name}", qos=qos)
+    publisher = connect()
+    for turn in range(2):
+        for index, member in enumerate(members):
+            publisher.publish(name, payload := b"%d %d" % (turn, index), qos=qos)
+            assert member.message().payload == payload
+
+
+@covers(v5="4.8.2-3")
 def test_granted_qos_of_the_member_is_respected(connect: Connect, name: str) -> None:
     members = [connect() for _ in range(3)]
     for qos, member in enumerate(members):

@@ -209,3 +209,17 @@ def test_will_of_a_refused_connect_stays_unsent(connect: Connect, name: str) -> 
     client.send(wire.connect(name, V311, will=Will(name)))
     client.closed()
     watcher.silent()
+
+
+@covers(v5="3.1.2-8 3.1.3-9")
+def test_delayed_will_never_comes_early(connect: Connect, name: str) -> None:
+    """Nor by the fraction of a second that an idle server's clock may lie back."""
+    reader = connect()
+    reader.subscribe(f"{name}/will")
+    for pause_s in (0.03, 0.05, 0.07, 0.09):
+        client = connect(V5, name, expiry=30, will=Will(f"{name}/will", properties=[("will_delay", 1)]))
+        time.sleep(pause_s)
+        client.close()
+        closed = time.monotonic()
+        reader.message()
+        assert time.monotonic() - closed >= 0.995

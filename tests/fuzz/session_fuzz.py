@@ -44,6 +44,14 @@ SETTINGS = Settings(
     ),
 )  # fmt: skip
 
+FITTING = {
+    0: (Type.PUBACK, Type.PUBREC, Type.PUBREL, Type.PUBCOMP),
+    1: (Type.PUBACK, Type.PUBREL),
+    2: (Type.PUBREC, Type.PUBREL),
+    3: (Type.PUBREC, Type.PUBREL, Type.PUBCOMP),
+}
+"""What may be sent for a packet that is owed: 1 of QoS 1, 2 of QoS 2, 3 of QoS 2 after its PUBREL; 0 for anything."""
+
 
 class Device:
     """A random client and what it may expect of the broker."""
@@ -109,18 +117,19 @@ class Device:
         stage = self.owed.get(packet_id)
         failed = len(data) > 4 and data[4] >= 0x80
         if (
-            (kind == Type.PUBACK and (stage == 1 or failed))
+            (kind == Type.PUBACK and stage == 1)
             or (kind == Type.PUBREC and failed)
-            or (kind == Type.PUBCOMP and stage in (2, 3))
+            or (kind == Type.PUBCOMP and stage in (2, 3))  # 2: right behind a PUBREC, or else the connection ends
         ):
             self.owed.pop(packet_id, None)
         self.client.send(data)
 
     def _ack(self) -> None:
-        """Any acknowledgement of a packet that is owed, or of one that never was."""
+        """An acknowledgement of a packet that is owed (seldom one that doesn't fit: it ends the connection), or of one that never was."""
         known = self.owed and self.chance.random() < 0.7
         packet_id = self.chance.choice(list(self.owed)) if known else self.chance.randint(60_000, 65_535)
-        self.acknowledge(self.chance.choice((Type.PUBACK, Type.PUBREC, Type.PUBREL, Type.PUBCOMP)), packet_id)
+        stage = self.owed.get(packet_id, 0) if self.chance.random() < 0.9 else 0
+        self.acknowledge(self.chance.choice(FITTING[stage]), packet_id)
 
     def _rubbish(self) -> None:
         self.lies = True

@@ -33,7 +33,8 @@ BAD = [
     ("unsuback from a client", V5, "b0", VIOLATION),
     ("pingresp from a client", V5, "d0", VIOLATION),
     # CONNECT
-    ("protocol name", FIRST, "10 0c 0004 'MQTX' 04 02 0000 0000", VERSION),
+    ("protocol name of 3.1.1", FIRST, "10 0c 0004 'MQTX' 04 02 0000 0000", MALFORMED),
+    ("protocol name of 5.0", FIRST, "10 0d 0004 'MQTX' 05 02 0000 00 0000", VERSION),
     ("protocol name MQTT 3", FIRST, "10 0c 0004 'MQTT' 03 02 0000 0000", VERSION),
     ("protocol level", FIRST, "10 0c 0004 'MQTT' 06 02 0000 0000", VERSION),
     ("bridge's level", FIRST, "10 0c 0004 'MQTT' 84 02 0000 0000", VERSION),

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from mqtt_proxy.policy.limits import Limits
+from mqtt_proxy.policy.limits import LIMITS, Limits
 from tests.conformance import wire
 from tests.conformance.client import Client, Closed, Quiet
 from tests.conformance.wire import Type, Will
@@ -144,6 +144,16 @@ def test_subscriptions_queues_topics_client_ids_and_sessions(tmp_path: Path) -> 
         server.connect("x" * 24, reason=0x85)
         server.connect("d", expiry=100, reason=QUOTA_EXCEEDED)
         assert (hits(server, "max_client_id_bytes"), hits(server, "max_sessions")) == (1, 1)
+
+
+def test_the_deepest_filter_that_a_setting_allows_is_held(tmp_path: Path) -> None:
+    (most,) = [row.high for row in LIMITS if row.name == "max_topic_levels"]
+    with running(tmp_path, limits=Limits(max_topic_levels=most)) as server:
+        client = server.connect("a")
+        topic = "/".join(["x"] * most)
+        assert client.subscribe(topic, f"{topic[:-1]}+", f"{topic}/x").reasons == (0, 0, 0x8F)
+        assert server.connect("b").publish(topic, b"deep", qos=1) == 0
+        assert client.message().payload == b"deep"
 
 
 def test_max_retained(tmp_path: Path) -> None:
