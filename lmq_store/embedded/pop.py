@@ -38,7 +38,7 @@ class PopState:
         self.changed = False
         """Something happened since the row was last written; whoever writes it clears this."""
         self._order: deque[int] = deque()
-        """Offsets in the order of their first lending, which is their own order; acknowledged ones leave lazily."""
+        """Offsets in the order of their first lending, which is their own order; those that are done leave once they are the first."""
         self._heap: list[tuple[int, list[int]]] = []
         """Heap of (deadline, offsets lent until then); an offset whose deadline is another by now is stale there."""
         self._in_heap = 0
@@ -50,8 +50,6 @@ class PopState:
     @property
     def committed_offset(self) -> int:
         """The lowest offset that is not done: everything below it is acknowledged or given up."""
-        while self._order and self._order[0] not in self.unacked:
-            self._order.popleft()
         return self._order[0] if self._order else self.next_offset
 
     def room(self) -> int:
@@ -138,6 +136,9 @@ class PopState:
         if self.unacked.pop(offset, None) is not None:
             self.deadlines.pop(offset, None)
             self.changed = True
+            order = self._order
+            while order and order[0] not in self.unacked:
+                order.popleft()
 
     def settle(self, offset: int) -> None:
         """The message is done, also where its lending is not known any more: what was passed over then waits to be lent."""

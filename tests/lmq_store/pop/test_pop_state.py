@@ -111,6 +111,15 @@ def test_like_the_naive_model(steps: list[tuple[str, int]]) -> None:
         assert state.waiting(100) == naive.waiting()
 
 
+def test_a_group_that_keeps_up_for_ever_stays_small() -> None:
+    state = PopState(0)
+    for offset in range(0, 30_000, 3):
+        state.lend([offset, offset + 1, offset + 2], 1_000)
+        for one in (2, 0, 1):
+            assert state.ack(handle_of(offset + one, 1))
+    assert len(state._order) == 0 and len(state._heap) < 100 and state.committed_offset == 30_000
+
+
 def test_renewing_for_ever_stays_small() -> None:
     state = PopState(0)
     handles = [handle_of(offset, state.lend([offset], 10)[0]) for offset in range(100)]
