@@ -129,7 +129,6 @@ class Broker:
     def begin_turn(self) -> None:
         now_ms = self.clock()
         self.now_ms = now_ms
-        self.inbound.now_ms = now_ms
         self.deliverer.now_ms = now_ms
 
     def end_turn(self) -> None:

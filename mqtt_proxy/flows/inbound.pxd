@@ -14,7 +14,6 @@ cdef class Inbound:
     cdef public Promises promises
     cdef public Acknowledgements acknowledgements
     cdef public bint guarded
-    cdef public long long now_ms
     cdef public unsigned long long received
     cdef public unsigned long long payload_bytes
     cdef public unsigned long long packets

@@ -39,7 +39,6 @@ class Inbound:
         "batch",
         "broker",
         "guarded",
-        "now_ms",
         "packets",
         "payload_bytes",
         "promises",
@@ -55,7 +54,6 @@ class Inbound:
         self.acknowledgements = broker.acknowledgements
         self.guarded = False
         """True where every PUBLISH has to be looked at (the disk is full, the broker stops)."""
-        self.now_ms = 0
         self.received = 0
         """PUBLISH packets taken."""
         self.payload_bytes = 0
@@ -120,7 +118,7 @@ class Inbound:
         message.client_id = conn.client_id
         message.partition = conn.partition
         if message.expiry_s >= 0:
-            message.expires_ms = self.now_ms + message.expiry_s * 1000
+            message.expires_ms = self.broker.clock() + message.expiry_s * 1000  # the turn's time may be a tick old
         self.batch.append(message)
         self.payload_bytes += len(message.payload)
         if qos == 1:
