@@ -227,9 +227,9 @@ class Broker:
                 key = rows.journal_key(session.id, position, self.journal_sequence)
                 self.put(Table.JOURNAL, key, bytes(session.journal))
                 session.journal = None
-            if not session.dirty:  # the next snapshot takes the journal in, else it would grow as long as the client stays
-                session.dirty = True
-                self.dirty_sessions.append(session)
+                if not session.dirty:  # the next snapshot takes the journal in, else it would grow as long as the client stays
+                    session.dirty = True
+                    self.dirty_sessions.append(session)
 
     def store_failed(self, error: StoreError) -> None:
         """The disk broke its promise: nothing is acknowledged any more and the server ends (law two)."""
