@@ -10,6 +10,7 @@ cdef class LightQueues:
     cdef public dict open
     cdef public unsigned long long flushed_position
     cdef public unsigned long long highest_id
+    cdef public unsigned long long _replayed_end
     cdef public list _marks
     cdef public unsigned long long _marked
     cdef public list _cycle

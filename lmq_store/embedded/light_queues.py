@@ -52,7 +52,18 @@ def parse_run_key(key: bytes) -> tuple[int, int]:
 class LightQueues:
     """All queues that are open, and the index of all there are."""
 
-    __slots__ = ("_cycle", "_cycle_end", "_marked", "_marks", "database", "flushed_position", "high_water", "highest_id", "open")
+    __slots__ = (
+        "_cycle",
+        "_cycle_end",
+        "_marked",
+        "_marks",
+        "_replayed_end",
+        "database",
+        "flushed_position",
+        "high_water",
+        "highest_id",
+        "open",
+    )
 
     def __init__(self, database: Database, high_water: Callable[[int], int]) -> None:
         self.database = database
@@ -66,6 +77,8 @@ class LightQueues:
         self._marked = 0
         self._cycle: list[IndexedQueue] = []
         self._cycle_end = -1
+        self._replayed_end = _LAST
+        """Below this position of the log, which is not known before its replay, an earlier process may have written runs."""
 
     # --- handles ---
 
@@ -77,9 +90,10 @@ class LightQueues:
             queue = self.open[queue_id] = IndexedQueue(queue_id, name, 0 if is_new else UNKNOWN)
         return queue
 
-    def begin(self, highest_marked: int) -> None:
+    def begin(self, highest_marked: int, log_end: int) -> None:
         """The index is up to the log: light queues with ids above all that it (or a high-water mark) knows are new."""
         self.flushed_position = self.checkpoint()[0]
+        self._replayed_end = log_end
         cursor = self.database.iterator()
         cursor.seek_for_prev(run_key(FIRST_PARENT, 0))
         in_index = parse_run_key(key)[0] if cursor.valid() and len(key := cursor.key()) == _KEY.size and key[:1] == b"Q" else 0
@@ -257,6 +271,8 @@ class LightQueues:
             count = min(ripe, most - written)
             for start in range(0, count, RUN_ENTRIES):
                 stop = min(count, start + RUN_ENTRIES)
+                if self.flushed_position < self._replayed_end:
+                    self._forget_runs(batch, queue.id, queue.tail_first + start + 1, queue.tail_first + stop)
                 batch.put(run_key(queue.id, queue.tail_first + start), queue.entries(start, stop))
             queue.take(count)
             written += count
@@ -277,6 +293,16 @@ class LightQueues:
             self._cycle_end = -1
         self.database.write(batch)
         return ended
+
+    def _forget_runs(self, batch: WriteBatch, queue_id: int, first_offset: int, stop: int) -> None:
+        """Delete the runs that begin inside a run that is written anew: a reader takes the last one that begins at or before an
+        offset, and one of an earlier process may end before the new one does. What it had beyond comes anew as well."""
+        cursor = self.database.iterator()
+        cursor.seek(run_key(queue_id, first_offset))
+        end = run_key(queue_id, stop)
+        while cursor.valid() and len(key := cursor.key()) == _KEY.size and key < end:
+            batch.delete(key)
+            cursor.next()
 
     def checkpoint(self) -> tuple[int, int]:
         """(position, stored time of what is below it) as RocksDB has it; zeros where there is none."""

@@ -146,7 +146,7 @@ class EmbeddedStore:
                 log.remove_last()
             log.resume(end)
         self.commits.begin(log.end)
-        self.queues.begin(self.meta.highest_marked())
+        self.queues.begin(self.meta.highest_marked(), log.end)
         self.appender.written(log.end, self._frame_room())
         self._begin_epoch(now_ms)
         self.collection.load()
