@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 
+from lmq_store.api.errors import CorruptionError
 from lmq_store.embedded.files import Buffer, Files
 from lmq_store.embedded.segment import Segment, segment_base
 
@@ -66,6 +67,20 @@ class CommitLog:
         self.segments.append(segment)
         self.bases.append(base)
         self.end = base
+
+    def check_lengths(self, start: int, end: int) -> None:
+        """Look at the files of the segments from `start` to `end`, which are complete. Raises CorruptionError where one is too short."""
+        for segment in self.segments:
+            if segment.base < start or segment.end > end:
+                continue
+            is_open = segment.handle >= 0
+            length = self.files.size(segment.handle if is_open else segment.open(read_only=True))
+            if not is_open:
+                segment.close()
+            if length < segment.end - segment.base:
+                raise CorruptionError(
+                    f"{segment.path} is cut: it has {length} of {segment.end - segment.base} bytes; --repair keeps all that is readable"
+                )
 
     def resume(self, end: int) -> None:
         """Go on writing at `end`: the last segment is cut there and its space reserved again. Durable on return."""

@@ -114,6 +114,8 @@ class Replay:
         base = position - at
         index = position >= self.index_from
         tables = position >= self.meta_from
+        if not (index or tables):  # only to be checked
+            return
         while place < stop:
             kind = record_type(data, place)
             if kind == MESSAGE:

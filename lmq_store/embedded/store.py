@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from lmq_store.api.errors import CorruptionError, DiskFull, StoreError, StorePoisoned
 from lmq_store.api.model import LightQueue, Message, Pulled, Run
 from lmq_store.api.ports import Bounds, Done, Popped
+from lmq_store.api.rows import u64_of
 from lmq_store.embedded.append import Appender
 from lmq_store.embedded.commit_log import CommitLog
 from lmq_store.embedded.consume_queue import IndexedQueue
@@ -25,7 +26,7 @@ from lmq_store.embedded.group_commit import GroupCommit
 from lmq_store.embedded.light_queues import LightQueues
 from lmq_store.embedded.log_format import ENTRY, EPOCH, FRAME_HEADER, MAX_FRAME, MAX_RECORD, TABLE_WRITES
 from lmq_store.embedded.log_reader import LogReader
-from lmq_store.embedded.meta_tables import MetaTables, encode_operations
+from lmq_store.embedded.meta_tables import OWN, MetaTables, encode_operations
 from lmq_store.embedded.pop import MAX_DELIVERIES
 from lmq_store.embedded.positions import Positions
 from lmq_store.embedded.queue_collection import QueueCollection
@@ -39,6 +40,8 @@ from lmq_store.embedded.sync_thread import Sync, SyncInline, SyncThread
 from lmq_store.embedded.upkeep import Upkeep
 
 SCAN_STEP = 1 << 20
+VERIFY_BYTES = 256 << 20
+"""Segments that lie within so many bytes of the log's end are read and checked whole at every opening."""
 RECENT_BYTES = 16 << 20
 
 logger = logging.getLogger(__name__)
@@ -155,6 +158,12 @@ class EmbeddedStore:
         """Check the log and bring the tables up to it; its intact end."""
         log = self.log
         replay = Replay(self.appender, self.queues, self.meta)
+        known = max(replay.index_from, replay.meta_from)
+        if known > log.end and not self.options.repair:
+            raise CorruptionError(
+                f"{self.directory}/log ends at position {log.end}, although the tables know what came up to {known}; "
+                "--repair keeps all that is readable"
+            )
         if replay.index_from > log.end:
             logger.error("%s/index is ahead of the log: it is rebuilt", self.directory)
             self.queues.database.close()
@@ -163,6 +172,11 @@ class EmbeddedStore:
         if replay.meta_from < log.start and not self.options.repair:
             raise CorruptionError(f"{self.directory}/meta is missing or damaged, and the log no longer reaches back to rebuild it")
         start = max(log.start, min(replay.index_from, replay.meta_from, log.end))
+        taken = self.meta.get(OWN, b"R")  # what retention was about to delete may be there in part
+        kept = 0 if taken is None else u64_of(taken)
+        start = min([start, *(base for base in log.bases if base >= kept and log.end - base <= VERIFY_BYTES)])
+        if not self.options.repair:
+            log.check_lengths(kept, start)
         self.repair = LogRepair(self.files, self.directory) if self.options.repair else None
         end = recover(log, replay, log.start if self.repair is not None else start, self.repair)
         replay.flush(end)

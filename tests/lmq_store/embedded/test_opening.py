@@ -150,8 +150,44 @@ def test_a_damaged_index_is_rebuilt(filled: Path) -> None:
     driven.store.close()
 
 
-def test_damage_met_while_reading_is_passed_over(filled: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """Before the checkpoint nothing is checked at opening: readers go on after what is bad, and say where it was."""
+def test_damage_before_the_checkpoint_is_refused_too(filled: Path) -> None:
+    path = log_file(filled)
+    data = bytearray(path.read_bytes())
+    data[frame_places(bytes(data))[3][0] + 132] ^= 255
+    path.write_bytes(data)
+    with pytest.raises(CorruptionError, match=r"\.log byte \d+ \(position \d+\).*--repair"):
+        Driven(str(filled), segment_bytes=1 << 20)
+
+
+def test_a_log_that_ends_before_what_the_tables_know_is_refused(filled: Path) -> None:
+    os.truncate(log_file(filled), 0)
+    for _ in range(2):
+        with pytest.raises(CorruptionError, match="ends at position 0, although the tables know what came up to"):
+            Driven(str(filled), segment_bytes=1 << 20)
+    driven = Driven(str(filled), segment_bytes=1 << 20, repair=True)
+    assert payloads(driven) == []
+    driven.store.close()
+
+
+def test_a_completed_segment_that_is_too_short_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where it lies further back than what an opening reads."""
+    monkeypatch.setattr("lmq_store.embedded.store.VERIFY_BYTES", 0)
+    driven = Driven(str(tmp_path))
+    driven.publish(driven.route(b"t", 1), [bytes(1_000) for _ in range(200)])
+    driven.store.close()
+    first, *others = sorted((tmp_path / "log").iterdir())
+    assert others
+    os.truncate(first, int(others[0].stem) - 37)
+    with pytest.raises(CorruptionError, match=r"is cut: it has \d+ of \d+ bytes"):
+        Driven(str(tmp_path))
+    driven = Driven(str(tmp_path), repair=True)
+    assert 100 < len(driven.read(1)) < 200
+    driven.store.close()
+
+
+def test_damage_met_while_reading_is_passed_over(filled: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Far before the checkpoint nothing is checked at opening: readers go on after what is bad, and say where it was."""
+    monkeypatch.setattr("lmq_store.embedded.store.VERIFY_BYTES", 0)
     path = log_file(filled)
     data = bytearray(path.read_bytes())
     places = frame_places(bytes(data))
