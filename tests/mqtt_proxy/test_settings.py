@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from mqtt_proxy.commands import config
+from mqtt_proxy.commands import config, serve
 from mqtt_proxy.settings import ITEMS, Settings, SettingsError
 from mqtt_proxy.settings_sources import HelpAsked, from_arguments, load, reread
+from tests.mqtt_proxy.net.certificates import Authority
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "operations.md"
 
@@ -162,3 +163,28 @@ def test_config_check_answers_with_the_exit_code(tmp_path: Path, capsys: pytest.
     captured = capsys.readouterr()
     assert captured.out.startswith("ok: ")
     assert len(captured.err.splitlines()) == 3
+
+
+@pytest.mark.parametrize("name", ["users", "acl"])
+def test_config_check_and_serve_refuse_a_file_that_is_not_there_alike(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    for main, prog in ((lambda argv: config.main(["check", *argv]), "lmq config"), (serve.main, "lmq serve")):
+        assert main([f"--{name}", "/none/file"]) == 2
+        assert capsys.readouterr().err == f"{prog}: {name} = '/none/file' cannot be read: No such file or directory\n"
+
+
+def test_config_check_and_serve_refuse_certificates_that_do_not_load(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    cert, key = Authority(tmp_path).issue("server", "localhost")
+    rubbish = tmp_path / "rubbish.pem"
+    rubbish.write_text("rubbish")
+    address = "mqtts://127.0.0.1:8883"
+    for wrong in (
+        ["--listen", f"{address}?cert=/none/cert&key=/none/key"],
+        ["--listen", f"{address}?cert={cert}&key={rubbish}"],
+        ["--listen", f"{address}?cert={cert}&key={key}&ca={rubbish}"],
+        ["--listen", address, "--tls-cert", str(rubbish), "--tls-key", key],
+    ):
+        for main in (lambda argv: config.main(["check", *argv]), serve.main):
+            assert main(wrong) == 2
+            said = capsys.readouterr().err
+            assert f"listen {address}: " in said and said.count("\n") == 1
+    assert config.main(["check", "--listen", f"{address}?cert={cert}&key={key}&ca={tmp_path / 'test-authority.pem'}"]) == 0
