@@ -105,6 +105,21 @@ def test_ways_to_write_values() -> None:
     assert plugins == {"a.B": {"x": 1}}
 
 
+@pytest.mark.parametrize(("name", "meant"), [("LMQ_BOGUS", ""), ("LMQ_PARTITION", "; did you mean LMQ_PARTITIONS?"), ("LMQ_PORT", "")])
+def test_an_unknown_variable_is_one_line_that_names_it(name: str, meant: str) -> None:
+    with pytest.raises(SettingsError) as error:
+        read(**{name: "1"})
+    assert str(error.value).startswith(f"environment: there is no setting {name}{meant}")
+    assert "\n" not in str(error.value)
+
+
+def test_variables_of_other_commands_and_of_containers_are_left_alone() -> None:
+    own = ("PASSWORD", "PURE", "BUILD", "ONLY", "TEST_BROKER", "TEST_PATIENCE_S")
+    names = (*own, "SERVICE_HOST", "SERVICE_PORT_MQTT", "PORT_1883_TCP_ADDR")
+    settings = read(LMQ_PORT="tcp://10.0.0.1:1883", LMQ_BROKER_PORT="tcp://10.0.0.1:1883", **{f"LMQ_{name}": "1" for name in names})
+    assert settings == Settings()
+
+
 def test_settings_are_read_again_from_the_same_places(tmp_path: Path) -> None:
     file = tmp_path / "lmq.toml"
     file.write_text("max_sessions = 5")
