@@ -85,13 +85,13 @@ def _file(path: str) -> dict[str, Any]:
 
 
 def _from_toml(item: Item, value: Any, path: str) -> Any:
-    if isinstance(value, str) and item.kind in ("int", "float"):
-        value = parse(item, value)  # "64MiB"
     if item.kind == "tuple" and isinstance(value, str):
         value = (value,)
     if item.kind == "tuple" and isinstance(value, list) and all(isinstance(part, str) for part in value):
         value = tuple(value)
     try:
+        if isinstance(value, str) and item.kind in ("int", "float"):
+            value = parse(item, value)  # "64MiB"
         check_value(item, value)
     except SettingsError as error:
         raise SettingsError(f"{path}: {error}") from None

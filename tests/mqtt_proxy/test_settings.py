@@ -69,6 +69,8 @@ def test_a_wrong_option_is_one_line_that_names_it(argv: list[str], says: str) ->
         ("partitons = 3", "there is no setting 'partitons'; did you mean partitions?"),
         ("partitions = true", "partitions = True is not allowed"),
         ("listen = [1]", "listen = [1] is not allowed"),
+        ("[limits]\nmax_connections = 'a lot'", "max_connections = 'a lot' is not allowed: 1 to 1000000"),
+        ("[limits]\nmax_connections = 0", "max_connections = 0 is not allowed: 1 to 1000000"),
         ("= 3", "is no TOML"),
     ],
 )
