@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,6 +15,10 @@ from mqtt_proxy.policy.limits import Limits
 from mqtt_proxy.settings import ITEMS, Item, Settings, SettingsError, check_value, parse
 
 _UNIT_ENDINGS = ("_s", "_ms")
+_OTHER_VARIABLES = {"CONFIG", "PASSWORD", "PURE", "BUILD", "ONLY"}
+"""LMQ_CONFIG and so on: read by the option `--config`, the clients, the import of compiled modules and their build."""
+_SERVICE_LINK = re.compile(r"(\A|_)SERVICE_(HOST|PORT)(_\w+)?\Z|(\A|_)PORT_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?\Z")
+"""Variables such as LMQ_SERVICE_HOST and LMQ_PORT_1883_TCP_ADDR."""
 
 
 class HelpAsked(Exception):
@@ -80,13 +85,13 @@ def _file(path: str) -> dict[str, Any]:
 
 
 def _from_toml(item: Item, value: Any, path: str) -> Any:
-    if isinstance(value, str) and item.kind in ("int", "float"):
-        value = parse(item, value)  # "64MiB"
     if item.kind == "tuple" and isinstance(value, str):
         value = (value,)
     if item.kind == "tuple" and isinstance(value, list) and all(isinstance(part, str) for part in value):
         value = tuple(value)
     try:
+        if isinstance(value, str) and item.kind in ("int", "float"):
+            value = parse(item, value)  # "64MiB"
         check_value(item, value)
     except SettingsError as error:
         raise SettingsError(f"{path}: {error}") from None
@@ -94,7 +99,12 @@ def _from_toml(item: Item, value: Any, path: str) -> Any:
 
 
 def _environment(environ: Mapping[str, str]) -> dict[str, Any]:
-    """Variables `LMQ_NAME`. Unknown ones are left alone: other commands have some of their own."""
+    """Variables `LMQ_NAME`. Raises SettingsError for one that nobody here reads."""
+    known = {item.variable.removeprefix("LMQ_") for item in ITEMS.values()} | _OTHER_VARIABLES
+    for name, value in environ.items():
+        own = name.removeprefix("LMQ_")
+        if own != name and own not in known and not _set_by_others(own, value):
+            raise SettingsError(f"environment: there is no setting {name}{_meant(own, known, 'LMQ_')}")
     values = {}
     for item in ITEMS.values():
         text = environ.get(item.variable)
@@ -102,6 +112,11 @@ def _environment(environ: Mapping[str, str]) -> dict[str, Any]:
             values[item.name] = parse(item, text)
             check_value(item, values[item.name])
     return values
+
+
+def _set_by_others(own: str, text: str) -> bool:
+    """Test runs have variables of their own; Kubernetes and Docker tell containers of a service `lmq` or `lmq-…` by themselves."""
+    return own.startswith("TEST_") or bool(_SERVICE_LINK.search(own)) or (own.endswith("PORT") and "://" in text)
 
 
 class _OneLineParser(argparse.ArgumentParser):
@@ -199,6 +214,6 @@ def _known(argv: Sequence[str], prog: str) -> list[str]:
     return list(argv)
 
 
-def _meant(name: str, known: Any) -> str:
+def _meant(name: str, known: Any, prefix: str = "") -> str:
     near = get_close_matches(name, list(known), 1)
-    return f"; did you mean {near[0]}?" if near else ""
+    return f"; did you mean {prefix}{near[0]}?" if near else ""

@@ -19,6 +19,7 @@ ROOMS = {
     "mqtt_proxy.wiring": "mqtt_proxy.server",
     "mqtt_proxy.reload": "mqtt_proxy.server",
     "mqtt_proxy.log_lines": "mqtt_proxy.server",
+    "mqtt_proxy.settings_files": "mqtt_proxy.settings",
     "mqtt_proxy.settings_sources": "mqtt_proxy.settings",
 }
 """Single modules that share a room with another."""

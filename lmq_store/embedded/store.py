@@ -123,7 +123,7 @@ class EmbeddedStore:
         files.makedirs(f"{directory}/log")
         lock = take_lock(f"{directory}/lock")
         try:
-            check_format(f"{directory}/FORMAT")
+            check_format(directory, files)
             store = cls(directory, options, files, lock)
         except BaseException:
             os.close(lock)

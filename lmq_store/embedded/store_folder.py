@@ -9,6 +9,7 @@ import shutil
 import time
 
 from lmq_store.api.errors import FormatError, StoreLocked
+from lmq_store.embedded.files import Files
 from lmq_store.embedded.rocks import Database
 
 FORMAT_VERSION = 1
@@ -33,11 +34,13 @@ def take_lock(path: str) -> int:
             time.sleep(0.02)
 
 
-def check_format(path: str) -> None:
-    """Refuse a folder of a newer format; mark a new one."""
-    if not os.path.exists(path):
-        with open(path, "w", encoding="ascii") as out:
-            out.write(f"{FORMAT_TEXT} {FORMAT_VERSION}\n")
+def check_format(directory: str, files: Files) -> None:
+    """Refuse a folder of a newer format, and a log that nothing says is ours; mark a new folder, durably before it has a log."""
+    path = f"{directory}/FORMAT"
+    if not files.exists(path):
+        if files.listdir(f"{directory}/log"):
+            raise FormatError(f"{directory}: not a store of this program: it has a log, but no file FORMAT")
+        _mark(directory, files)
         return
     with open(path, "rb") as found:
         words = found.read(200).decode("ascii", "replace").split()
@@ -45,6 +48,20 @@ def check_format(path: str) -> None:
         raise FormatError(f"{path}: not a store of this program")
     if int(words[1]) > FORMAT_VERSION:
         raise FormatError(f"{path}: written by a newer format ({words[1]}); this program knows {FORMAT_VERSION}")
+
+
+def _mark(directory: str, files: Files) -> None:
+    """Write FORMAT in one step, so that a kill or a power cut leaves it whole or not there."""
+    new = f"{directory}/FORMAT.new"
+    handle = files.open(new, create=True)
+    try:
+        files.truncate(handle, 0)
+        files.pwrite(handle, f"{FORMAT_TEXT} {FORMAT_VERSION}\n".encode(), 0)
+        files.fdatasync(handle)
+    finally:
+        files.close(handle)
+    files.rename(new, f"{directory}/FORMAT")
+    files.fsync_dir(directory)
 
 
 def open_database(path: str) -> Database:

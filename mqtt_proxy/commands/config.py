@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from mqtt_proxy.settings import ITEMS, Item, SettingsError
+from mqtt_proxy.settings_files import check_files
 from mqtt_proxy.settings_sources import HelpAsked, Loaded, load, show
 
 USAGE = """usage: lmq config show [--json] [options of lmq serve]     each setting, its value, and where it comes from
@@ -38,7 +39,7 @@ def main(argv: list[str]) -> int:
         if loaded.rest:
             raise SettingsError(f"{loaded.rest[0]!r} is no option")
         if action == "check":
-            _check_files(loaded)
+            check_files(loaded.settings)
     except SettingsError as error:
         print(f"lmq config: {error}", file=sys.stderr)
         return 2
@@ -52,17 +53,6 @@ def main(argv: list[str]) -> int:
     else:
         print("\n".join(toml(loaded)))
     return 0
-
-
-def _check_files(loaded: Loaded) -> None:
-    """The files that settings name can be read."""
-    for name in ("users", "acl", "tls_cert", "tls_key", "tls_ca"):
-        path = getattr(loaded.settings, name)
-        try:
-            if path:
-                open(path, "rb").close()
-        except OSError as error:
-            raise SettingsError(f"{name} = {path!r} cannot be read: {error.strerror}") from None
 
 
 def toml(loaded: Loaded) -> Iterator[str]:

@@ -9,10 +9,12 @@ import sys
 def main(argv: list[str]) -> int:
     """Run the broker."""
     from mqtt_proxy.settings import SettingsError
+    from mqtt_proxy.settings_files import check_files
     from mqtt_proxy.settings_sources import HelpAsked, from_arguments
 
     try:
         settings = from_arguments(argv, prog="lmq serve")
+        check_files(settings)
     except SettingsError as error:
         print(f"lmq serve: {error}", file=sys.stderr)
         return 2

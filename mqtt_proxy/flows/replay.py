@@ -26,7 +26,7 @@ FROM = b"lmq-from"
 PREFIX = b"$replay/"
 SCAN_BYTES = 262_144
 """Log bytes one step looks at for a filter that had no queue then; the others have their turn in between."""
-_DURATION = re.compile(r"-P(?:(\d+)D)?(?:T(?:(\d+)H)?(?:(\d+)M)?(?:(\d+(?:\.\d+)?)S)?)?\Z")
+_DURATION = re.compile(r"-P(?=.)(?:(\d+)D)?(?:T(?=.)(?:(\d+)H)?(?:(\d+)M)?(?:(\d+(?:\.\d+)?)S)?)?\Z")
 
 
 @dataclass(slots=True)
@@ -68,6 +68,8 @@ class ReplayFlow:
     def asked(self, _conn: Connection, packet: Subscribe, topic_filter: bytes) -> ReplayRequest | None:
         """The replay that this filter of the SUBSCRIBE asks for. Raises ProtocolError for a place that means nothing."""
         place: bytes | None = None
+        if topic_filter.startswith(b"$share/") and topic_filter.split(b"/", 2)[-1].startswith(PREFIX):
+            raise ProtocolError(ReasonCode.TOPIC_FILTER_INVALID, "a shared subscription can't replay")
         if topic_filter.startswith(PREFIX):
             place, _, topic_filter = topic_filter[len(PREFIX) :].partition(b"/")
         else:
@@ -93,7 +95,7 @@ class ReplayFlow:
             except ValueError:
                 raise ProtocolError(ReasonCode.TOPIC_FILTER_INVALID, f"not a position: {place[7:]}") from None
         back = _DURATION.match(place)
-        if back is not None and place != "-P":
+        if back is not None:
             days, hours, minutes, seconds = (float(part or 0) for part in back.groups())
             ago_s = min(days * 86_400 + hours * 3_600 + minutes * 60 + seconds, self.broker.now_ms / 1000)  # any digits are a number
             return int(store.position_at_time(self.broker.now_ms - int(ago_s * 1000)))

@@ -16,7 +16,7 @@ import cython
 from mqtt_proxy.net.layers import Layer, LayerStack
 from mqtt_proxy.net.listen_url import ListenerOptions, ListenError
 from mqtt_proxy.net.proxy_protocol import ProxyLayer
-from mqtt_proxy.net.tls import TlsCertificates, TlsError, TlsLayer
+from mqtt_proxy.net.tls import TlsLayer, read_certificates
 from mqtt_proxy.net.turn import Turn
 from mqtt_proxy.net.websocket import WebSocketLayer
 
@@ -61,24 +61,15 @@ class Listener:
         self.accepted = 0
         self.refused = 0
         self.port = options.port
-        self.certificates = self._read_certificates()
+        self.certificates = read_certificates(options)
         self._layered = options.tls or options.websocket or options.proxy_protocol
         self._sockets: list[socket.socket] = []
         self._paused = False
         self._last_logged = -LOG_EVERY_S
 
-    def _read_certificates(self) -> TlsCertificates | None:
-        options = self.options
-        if not options.tls:
-            return None
-        try:
-            return TlsCertificates(options.cert, options.key, options.ca, options.require)
-        except TlsError as error:
-            raise ListenError(f"listen {options.url()}: {error}") from None
-
     def reload_certificates(self) -> None:
         """New handshakes use what the files hold now. Raises ListenError, and then goes on with what it had."""
-        self.certificates = self._read_certificates()
+        self.certificates = read_certificates(self.options)
 
     @property
     def url(self) -> str:

@@ -6,6 +6,7 @@ import ssl
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from mqtt_proxy.net.layers import LayerEnded
+from mqtt_proxy.net.listen_url import ListenerOptions, ListenError
 
 if TYPE_CHECKING:
     from mqtt_proxy.net.link import Link
@@ -71,6 +72,16 @@ class TlsCertificates:
                 raise TlsError(f"{self.ca}: {_why(error)}") from None
             context.verify_mode = ssl.CERT_REQUIRED if self.require else ssl.CERT_OPTIONAL
         return context
+
+
+def read_certificates(options: ListenerOptions) -> TlsCertificates | None:
+    """What a listener shows its clients; None where it has no TLS. Raises ListenError, which names listener and file."""
+    if not options.tls:
+        return None
+    try:
+        return TlsCertificates(options.cert, options.key, options.ca, options.require)
+    except TlsError as error:
+        raise ListenError(f"listen {options.url()}: {error}") from None
 
 
 def _no_password() -> str:

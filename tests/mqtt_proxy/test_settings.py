@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from mqtt_proxy.commands import config
+from mqtt_proxy.commands import config, serve
 from mqtt_proxy.settings import ITEMS, Settings, SettingsError
 from mqtt_proxy.settings_sources import HelpAsked, from_arguments, load, reread
+from tests.mqtt_proxy.net.certificates import Authority
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "operations.md"
 
@@ -68,6 +69,8 @@ def test_a_wrong_option_is_one_line_that_names_it(argv: list[str], says: str) ->
         ("partitons = 3", "there is no setting 'partitons'; did you mean partitions?"),
         ("partitions = true", "partitions = True is not allowed"),
         ("listen = [1]", "listen = [1] is not allowed"),
+        ("[limits]\nmax_connections = 'a lot'", "max_connections = 'a lot' is not allowed: 1 to 1000000"),
+        ("[limits]\nmax_connections = 0", "max_connections = 0 is not allowed: 1 to 1000000"),
         ("= 3", "is no TOML"),
     ],
 )
@@ -102,6 +105,21 @@ def test_ways_to_write_values() -> None:
     assert not read("--no-session-events", LMQ_SESSION_EVENTS="yes").session_events
     plugins = read(LMQ_AMQTT_PLUGINS='{"a.B": {"x": 1}}').amqtt_plugins
     assert plugins == {"a.B": {"x": 1}}
+
+
+@pytest.mark.parametrize(("name", "meant"), [("LMQ_BOGUS", ""), ("LMQ_PARTITION", "; did you mean LMQ_PARTITIONS?"), ("LMQ_PORT", "")])
+def test_an_unknown_variable_is_one_line_that_names_it(name: str, meant: str) -> None:
+    with pytest.raises(SettingsError) as error:
+        read(**{name: "1"})
+    assert str(error.value).startswith(f"environment: there is no setting {name}{meant}")
+    assert "\n" not in str(error.value)
+
+
+def test_variables_of_other_commands_and_of_containers_are_left_alone() -> None:
+    own = ("PASSWORD", "PURE", "BUILD", "ONLY", "TEST_BROKER", "TEST_PATIENCE_S")
+    names = (*own, "SERVICE_HOST", "SERVICE_PORT_MQTT", "PORT_1883_TCP_ADDR")
+    settings = read(LMQ_PORT="tcp://10.0.0.1:1883", LMQ_BROKER_PORT="tcp://10.0.0.1:1883", **{f"LMQ_{name}": "1" for name in names})
+    assert settings == Settings()
 
 
 def test_settings_are_read_again_from_the_same_places(tmp_path: Path) -> None:
@@ -162,3 +180,28 @@ def test_config_check_answers_with_the_exit_code(tmp_path: Path, capsys: pytest.
     captured = capsys.readouterr()
     assert captured.out.startswith("ok: ")
     assert len(captured.err.splitlines()) == 3
+
+
+@pytest.mark.parametrize("name", ["users", "acl"])
+def test_config_check_and_serve_refuse_a_file_that_is_not_there_alike(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    for main, prog in ((lambda argv: config.main(["check", *argv]), "lmq config"), (serve.main, "lmq serve")):
+        assert main([f"--{name}", "/none/file"]) == 2
+        assert capsys.readouterr().err == f"{prog}: {name} = '/none/file' cannot be read: No such file or directory\n"
+
+
+def test_config_check_and_serve_refuse_certificates_that_do_not_load(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    cert, key = Authority(tmp_path).issue("server", "localhost")
+    rubbish = tmp_path / "rubbish.pem"
+    rubbish.write_text("rubbish")
+    address = "mqtts://127.0.0.1:8883"
+    for wrong in (
+        ["--listen", f"{address}?cert=/none/cert&key=/none/key"],
+        ["--listen", f"{address}?cert={cert}&key={rubbish}"],
+        ["--listen", f"{address}?cert={cert}&key={key}&ca={rubbish}"],
+        ["--listen", address, "--tls-cert", str(rubbish), "--tls-key", key],
+    ):
+        for main in (lambda argv: config.main(["check", *argv]), serve.main):
+            assert main(wrong) == 2
+            said = capsys.readouterr().err
+            assert f"listen {address}: " in said and said.count("\n") == 1
+    assert config.main(["check", "--listen", f"{address}?cert={cert}&key={key}&ca={tmp_path / 'test-authority.pem'}"]) == 0

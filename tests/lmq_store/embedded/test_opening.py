@@ -217,6 +217,25 @@ def test_a_newer_format_is_refused(tmp_path: Path) -> None:
         Driven(str(tmp_path))
 
 
+def test_a_log_without_a_format_is_refused_and_left_alone(tmp_path: Path) -> None:
+    driven = Driven(str(tmp_path))
+    driven.store.close()
+    (tmp_path / "FORMAT").unlink()
+    with pytest.raises(FormatError, match="it has a log, but no file FORMAT"):
+        Driven(str(tmp_path))
+    assert not (tmp_path / "FORMAT").exists()
+    (tmp_path / "FORMAT").write_text("lmq-store 1\n")
+    Driven(str(tmp_path)).store.close()
+
+
+def test_a_start_that_ended_before_the_log_began_is_a_new_store(tmp_path: Path) -> None:
+    (tmp_path / "log").mkdir()
+    (tmp_path / "FORMAT.new").write_text("lmq-store 1, and more of what was to be written\n")
+    Driven(str(tmp_path)).store.close()
+    assert (tmp_path / "FORMAT").read_text() == "lmq-store 1\n"
+    assert not (tmp_path / "FORMAT.new").exists()
+
+
 def test_a_folder_in_use_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(store_folder, "LOCK_WAIT_S", 0.1)
     driven = Driven(str(tmp_path))

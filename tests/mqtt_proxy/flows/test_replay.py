@@ -86,11 +86,23 @@ def test_the_3_1_1_form(lab: BrokerInMemory) -> None:
     assert numbers(reader.take()) == [100]
 
 
-@pytest.mark.parametrize("place", ["", "yesterday", "-P", "offset:x", "offset:", "2024-13-01T00:00:00Z", "-PT1", "earliest "])
+@pytest.mark.parametrize(
+    "place", ["", "yesterday", "-P", "offset:x", "offset:", "2024-13-01T00:00:00Z", "-PT1", "-PT", "-P1DT", "earliest "]
+)
 def test_places_that_mean_nothing_are_refused_for_that_filter_alone(lab: BrokerInMemory, place: str) -> None:
     client = lab.connect("c")
     assert replay(lab, client, place) == 0x8F
     assert not client.closed and lab.faults.records == []
+
+
+@pytest.mark.parametrize("topic_filter", ["$share/g/$replay/earliest/h", "$share/g/$replay/-PT1H/#", "$share/g/$replay/"])
+def test_a_shared_subscription_has_no_replay(lab: BrokerInMemory, topic_filter: str) -> None:
+    client = lab.connect("c")
+    client.send(wire.subscribe(1, [(topic_filter, 1), ("$share/g/h", 1)]))
+    lab.settle()
+    suback = next(packet for packet in client.take() if packet.type == Type.SUBACK)
+    assert list(suback.reasons) == [0x8F, 1] and lab.faults.records == []
+    assert replay(lab, client, "earliest", "$share/g/h") == 0x8F
 
 
 @pytest.mark.parametrize("place", ["-P" + "9" * 30 + "D", "-P" + "9" * 400 + "D", "0001-01-01T00:00:00Z", "1969-01-01T00:00:00+23:00"])
