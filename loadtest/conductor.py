@@ -82,11 +82,14 @@ class Conductor(Phases):
             self.noted.harness_rss = max(self.noted.harness_rss, self._workers_rss())
             self.tell("ledger")
             deadline = time.monotonic() + 60
-            while len(self.inbox.get("ledger", [])) < len(self.pipes) and time.monotonic() < deadline:
+            while len(self.inbox.get("ledger", [])) < self._alive() and time.monotonic() < deadline:
                 self.listen()
         except (Interrupted, KeyboardInterrupt):
             self.interrupted = True
         return self.inbox.get("ledger", [])
+
+    def _alive(self) -> int:
+        return sum(not pipe.closed for pipe in self.pipes)
 
     def _cleanup(self) -> None:
         """Sessions and retained messages of this run are deleted from the broker."""

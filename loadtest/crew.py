@@ -32,7 +32,8 @@ STEP = 0.02
 
 
 class Interrupted(Exception):
-    """Ctrl-C: the run ends now, and is accounted for all the same."""
+    """A worker is gone: the run ends now, and is accounted for all the same."""
+
 
 class Crew:
     """The processes of a run, and what is known of them; `watch` is called a few times a second with what a view shows."""
@@ -67,6 +68,8 @@ class Crew:
         self.next_watch = 0.0
 
     ended = False
+    told = 0
+    """Commands so far; a status says how many of them its worker has carried out."""
 
     def answers(self, timeout: float = 1.0) -> bool:
         """True when the broker answers a CONNECT, whatever it says."""
@@ -109,6 +112,7 @@ class Crew:
         self.noted.harness_rss_before = self.total("resident_bare")
 
     def tell(self, *command: Any) -> None:
+        self.told += 1
         for pipe in self.pipes:
             try:
                 pipe.send(command)
@@ -152,6 +156,7 @@ class Crew:
                     self.inbox.setdefault(name, []).append(details[0] if details else None)
         except (EOFError, OSError):
             pipe.close()
+            self.status[worker] = {}
             self._worker_died()
             raise Interrupted from None
 
@@ -159,11 +164,9 @@ class Crew:
         return sum(int(status.get(name, 0)) for status in self.status)
 
     def _await_status(self) -> None:
-        """Until every worker has spoken after what it was told."""
-        for place in range(len(self.status)):
-            self.status[place] = {}
+        """Until every worker that lives has carried out what it was told, and said so."""
         deadline = time.monotonic() + 30
-        while not all(self.status):
+        while any(not pipe.closed and status.get("heard", -1) < self.told for pipe, status in zip(self.pipes, self.status, strict=True)):
             self.listen(0.005)
             if time.monotonic() > deadline:
                 self.problems.append("a worker does not answer")
@@ -193,7 +196,10 @@ class Crew:
             except OSError:
                 pass
         for process in self.processes:
-            process.join(2)
+            try:
+                process.join(2)
+            except KeyboardInterrupt:
+                pass  # once more: without waiting then
             if process.is_alive():
                 process.kill()
                 process.join()
@@ -221,7 +227,7 @@ def _employ(given: Assignment, pipe: Connection, cpu: int | None, others: list[C
     from loadtest.server_process import _die_with_parent
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the conductor says when it is over, also where the whole group is told
     _die_with_parent()
     for other in others:
         other.close()

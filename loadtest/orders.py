@@ -18,6 +18,9 @@ from loadtest.roster import Roster
 class Orders(Roster):
     """A roster that obeys."""
 
+    heard = 0
+    """Commands carried out."""
+
     def _commands(self) -> None:
         while self.pipe.poll(0):
             try:
@@ -27,6 +30,7 @@ class Orders(Roster):
                 return
             handler: Callable[..., None] = getattr(self, f"do_{name}")
             handler(*details)
+            self.heard += 1
             if self.quit:
                 return
 

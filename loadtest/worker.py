@@ -217,6 +217,7 @@ class Worker(Orders):
                 if publisher.limit < FOREVER and publisher.next_number < publisher.limit and not publisher.open_loop:
                     publishing += 1
         return {
+            "heard": self.heard,
             "connecting": len(life.queue) + len(life.retries) + len(life.progressing),
             "connected": life.connected,
             "connects": life.connects,
