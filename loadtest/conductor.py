@@ -33,13 +33,15 @@ class Conductor(Phases):
             self._hire()
             try:
                 self._phases()
-            except (Interrupted, KeyboardInterrupt):
-                self.interrupted = True
+            except (Interrupted, KeyboardInterrupt) as why:
+                self._interrupt(why)
                 self._end_measured()
             ledgers = self._collect()
             report = report_of(self, ledgers)
             self.judged = True
             self._cleanup()
+            if self.signalled:
+                report.data["exit"] = 130
             return report
         finally:
             self._dismiss()
@@ -84,9 +86,14 @@ class Conductor(Phases):
             deadline = time.monotonic() + 60
             while len(self.inbox.get("ledger", [])) < self._alive() and time.monotonic() < deadline:
                 self.listen()
-        except (Interrupted, KeyboardInterrupt):
-            self.interrupted = True
+        except (Interrupted, KeyboardInterrupt) as why:
+            self._interrupt(why)
         return self.inbox.get("ledger", [])
+
+    def _interrupt(self, why: BaseException) -> None:
+        """Ctrl-C and SIGTERM end in 130, a worker that is gone in 1."""
+        self.interrupted = True
+        self.signalled = self.signalled or isinstance(why, KeyboardInterrupt)
 
     def _alive(self) -> int:
         return sum(not pipe.closed for pipe in self.pipes)
@@ -107,5 +114,5 @@ class Conductor(Phases):
                 self._await_status()
                 while (self.total("connecting") or self.total("leaving")) and time.monotonic() < deadline:
                     self.listen()
-        except (Interrupted, KeyboardInterrupt):
-            return
+        except (Interrupted, KeyboardInterrupt) as why:
+            self._interrupt(why)

@@ -63,7 +63,7 @@ class Crew:
         self.inbox: dict[str, list[Any]] = {}
         self.faults = FaultControl(self, [faults.parse(text) for text in self.plan.fault])
         self.relay: Relay | None = None
-        self.interrupted = False
+        self.interrupted = self.signalled = False
         self.next_sample = 0.0
         self.next_watch = 0.0
 

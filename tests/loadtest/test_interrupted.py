@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 from loadtest import Plan
 from loadtest.conductor import Conductor
@@ -53,3 +55,15 @@ def test_a_worker_that_dies_ends_the_run_at_once(mosquitto: str) -> None:
     assert "a worker process died" in report.problems
     report.data["harness"].update(rss_mb=None, cpu_pct=None)
     assert "harness — % CPU, — MB" in "\n".join(lines(report))
+
+
+def test_ctrl_c_in_the_warm_up(mosquitto: str, tmp_path: Path) -> None:
+    path = tmp_path / "r.json"
+    words = ["publish", mosquitto, "--publishers", "2", "--qos", "0", "--rate", "50", "--duration", "10s", "--warmup", "20s"]
+    code, out = stopped([*words, "--json", str(path)], 2.0, signal.SIGINT)
+    assert code == 130, out
+    assert "(measured —)" in out
+    data = json.loads(path.read_text())
+    assert data["exit"] == 130
+    assert data["duration_s"] is data["sent_per_s"] is None
+    assert data["sent"] > 0
