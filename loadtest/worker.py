@@ -222,6 +222,7 @@ class Worker(Orders):
             "connected": life.connected,
             "connects": life.connects,
             "connect_failed": life.connect_failed,
+            "disconnects": life.disconnects,
             "leaving": len(life.leaving),
             "subscribed": sum(1 for note in self.rows for client in note.clients if client.work.subscribed),
             "publishing": publishing,

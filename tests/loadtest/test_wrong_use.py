@@ -35,6 +35,9 @@ CASES = [
     (["publish", "--subscribers", "2"], "no subscribers"),
     (["pairs", "--publishers", "3", "--subscribers", "4"], "same number"),
     (["pairs", "--topic", "one/topic"], "{i}"),
+    (["publish", "--topic", "x/#"], "wildcards"),
+    (["fan-in", "--topic", "x/+/{publisher}"], "wildcards"),
+    (["publish", "--topic", "x/{foo}"], "unknown placeholder {foo}"),
     (["filters", "--topics", "10M"], "each topic needs one"),
     (["publish", "--ca", "/nowhere.pem"], "mqtts"),
     (["publish", "--workers", "0"], "--workers"),
@@ -100,6 +103,7 @@ def test_wrong_plans(tmp_path: Path, sink: str, capsys: pytest.CaptureFixture[st
         ('[[group]]\nname = "x"\nclients = 0', "clients"),
         ('[[group]]\nname = "x"\nwheels = 4', "wheels"),
         ('[[group]]\nname = "x"\npublish = { qos = 1 }', "topic"),
+        ('[[group]]\nname = "x"\npublish = { topic = "x/#" }', "wildcards"),
         ('[[group]]\nname = "x"\n[[group]]\nname = "x"', "same name"),
         (
             '[[group]]\nname = "p"\nclients = 3\npublish = { topic = "t/{i}" }\n[[group]]\nname = "s"\nsubscribe = { filter = "t/1" }',
