@@ -86,7 +86,7 @@ class Crew:
         plan = self.plan
         context = tls_context(plan.ca, plan.cert, plan.key, plan.insecure) if self.address.tls else None
         options = group_options(plan, self.layout.groups[0])
-        options.will = None
+        options.will, options.session_expiry = None, 0
         client_id = f"l{self.run_id:08x}-probe".encode()
         return probe(self.address, self.address.resolve(), options, client_id, context, timeout)
 

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 
 from loadtest import frames
-from loadtest.client import LEAVING, UP, Client
+from loadtest.client import IDLE, LEAVING, UP, Client
 from loadtest.pacing import NEVER, Schedule, bare_pacing
 from loadtest.publisher import Publisher
 from loadtest.roster import Roster
@@ -182,7 +182,10 @@ class Orders(Roster):
         wanted: list[Client] = []
         for number, group in enumerate(self.layout.groups):
             if group.persistent:
-                wanted += [client for client in self.by_group[number] if client.work.had_session]
+                wanted += [client for client in self.by_group[number] if client.work.opened]
+        for client in wanted:
+            if client.state != IDLE:
+                self.life._close(client)  # still waiting for the broker's close: not any more
         self.life.on_ready = self.life.leave  # type: ignore[method-assign]
         self.life.want(wanted, clean=True)
 
