@@ -82,6 +82,20 @@ def test_an_absent_broker(capsys: pytest.CaptureFixture[str]) -> None:
     assert "connection refused" in capsys.readouterr().err
 
 
+def test_wrong_use_leaves_no_files(sink: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    page, report, before = tmp_path / "r.html", tmp_path / "r.json", tmp_path / "before.json"
+    before.write_text("[]")
+    outputs = ["--json", str(report), "--html", str(page)]
+    assert main(["publish", sink, "--topic", "x/#", *outputs]) == 2
+    assert main(["publish", f"mqtt://127.0.0.1:{free_port()}", *outputs]) == 2
+    assert main(["publish", sink, "--json", str(report), "--html", "/nowhere/r.html"]) == 2
+    assert main(["publish", sink, *outputs, "--prometheus", "nowhere"]) == 2
+    assert main(["publish", f"mqtt://127.0.0.1:{free_port()}", "--json", str(before)]) == 2
+    assert capsys.readouterr().err.count("\n") == 5
+    assert list(tmp_path.iterdir()) == [before]
+    assert before.read_text() == "[]"
+
+
 def test_a_server_that_does_not_start_shows_its_last_lines(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["publish", f"mqtt://127.0.0.1:{free_port()}", "--server-cmd", "sh -c 'echo the reason; exit 3'"]) == 2
     error = capsys.readouterr().err
