@@ -93,7 +93,8 @@ def _load(arguments: list[str]) -> int:
     plan, output = read_arguments(arguments)
     if output.explain:
         return _explain(plan)
-    _check_outputs(output)
+    _check_plan(plan)
+    made = _check_outputs(output)
     reports: list[Report] = []
     stop = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
@@ -104,6 +105,9 @@ def _load(arguments: list[str]) -> int:
                 break
     finally:
         signal.signal(signal.SIGTERM, stop)
+        if not reports:
+            for path in made:
+                path.unlink(missing_ok=True)
     _write(reports, output)
     codes = [report.exit for report in reports]
     return 130 if 130 in codes else max(codes)
@@ -120,20 +124,33 @@ def _explain(plan: Plan) -> int:
     return 0
 
 
-def _check_outputs(output: Output) -> None:
-    """What cannot be written is said before any load."""
-    for name in ("json", "html"):
-        path = getattr(output, name)
-        if path and path != "-":
-            try:
-                with open(path, "a", encoding="utf-8"):
-                    pass
-            except OSError as failure:
-                raise UsageError(f"--{name} {path}: {failure.strerror}") from None
+def _check_plan(plan: Plan) -> None:
+    from loadtest.conductor import Conductor
+
+    Conductor(plan)
+
+
+def _check_outputs(output: Output) -> list[Path]:
+    """What cannot be written is said before any load; the files that this made."""
     if output.prometheus:
         from loadtest.metrics import parse_address
 
         parse_address(output.prometheus)
+    made: list[Path] = []
+    for name in ("json", "html"):
+        path = getattr(output, name)
+        if path and path != "-":
+            absent = not os.path.lexists(path)
+            try:
+                with open(path, "a", encoding="utf-8"):
+                    pass
+            except OSError as failure:
+                for one in made:
+                    one.unlink(missing_ok=True)
+                raise UsageError(f"--{name} {path}: {failure.strerror}") from None
+            if absent:
+                made.append(Path(path))
+    return made
 
 
 def _run_once(plan: Plan, output: Output) -> Report:

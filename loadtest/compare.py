@@ -16,6 +16,8 @@ FIGURES = (
     ("lost", False), ("duplicate", False),
 )  # fmt: skip
 """Name, and whether more is better."""
+COUNTED = ("lost", "duplicate")
+"""They hold whoever was the limit."""
 
 
 def figure(data: dict[str, Any], name: str) -> float | None:
@@ -95,18 +97,20 @@ def table(names: list[str], sets: list[list[dict[str, Any]]], limit: float | Non
         row = f"{name:<26}"
         for place, (value, spread) in enumerate(found):
             is_rate = name.endswith("_per_s")
+            limited = name not in COUNTED and (bound[place] or bound[0])
             row += f"{_shown(value, spread, bound[place] and is_rate):>20}"
             if place == 0:
                 continue
             ratio = value / base if value is not None and base else None
-            usable = ratio is not None and not (is_rate and (bound[place] or bound[0]))
+            usable = ratio is not None and not limited
             row += f"{f'{ratio:.2f}×' if usable else '—':>8}"
             change = _worse_by(value, base, more_is_better)
-            if limit is not None and change > limit and not (is_rate and bound[place]):
+            if limit is not None and change > limit and not limited:
                 worse.append(f"{names[place]}: {name} is worse by {change:.1%} ({base:,.1f} → {value:,.1f})")
         lines.append(row.rstrip())
     if any(bound):
-        lines.append("≥: the harness was the limit; no ratio is formed of such a figure")
+        named = ", ".join(label for label, one in zip(labels, bound, strict=True) if one)
+        lines.append(f"the harness was the limit (≥) in: {named}; no ratio is formed of such figures, latencies and usage included")
     return lines, worse
 
 

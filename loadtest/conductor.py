@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from typing import Any
 
 from loadtest.crew import Interrupted
@@ -12,7 +13,8 @@ from loadtest.relay import Relay
 from loadtest.report import Report
 from loadtest.units import UsageError
 
-CLEANUP_WITHIN = 10.0
+CLEANUP_WITHIN = 5.0
+"""Seconds without progress after which the clean up is given up."""
 
 
 class Conductor(Phases):
@@ -33,13 +35,15 @@ class Conductor(Phases):
             self._hire()
             try:
                 self._phases()
-            except (Interrupted, KeyboardInterrupt):
-                self.interrupted = True
+            except (Interrupted, KeyboardInterrupt) as why:
+                self._interrupt(why)
                 self._end_measured()
             ledgers = self._collect()
             report = report_of(self, ledgers)
             self.judged = True
             self._cleanup()
+            if self.signalled:
+                report.data["exit"] = 130
             return report
         finally:
             self._dismiss()
@@ -82,11 +86,27 @@ class Conductor(Phases):
             self.noted.harness_rss = max(self.noted.harness_rss, self._workers_rss())
             self.tell("ledger")
             deadline = time.monotonic() + 60
-            while len(self.inbox.get("ledger", [])) < len(self.pipes) and time.monotonic() < deadline:
+            while len(self.inbox.get("ledger", [])) < self._alive() and time.monotonic() < deadline:
                 self.listen()
-        except (Interrupted, KeyboardInterrupt):
-            self.interrupted = True
+        except (Interrupted, KeyboardInterrupt) as why:
+            self._interrupt(why)
         return self.inbox.get("ledger", [])
+
+    def _leave(self, left: Callable[[], int]) -> None:
+        """Until nobody is left, or nobody left for a while."""
+        lowest, deadline = left(), time.monotonic() + CLEANUP_WITHIN
+        while (now := left()) and time.monotonic() < deadline:
+            if now < lowest:
+                lowest, deadline = now, time.monotonic() + CLEANUP_WITHIN
+            self.listen()
+
+    def _interrupt(self, why: BaseException) -> None:
+        """Ctrl-C and SIGTERM end in 130, a worker that is gone in 1."""
+        self.interrupted = True
+        self.signalled = self.signalled or isinstance(why, KeyboardInterrupt)
+
+    def _alive(self) -> int:
+        return sum(not pipe.closed for pipe in self.pipes)
 
     def _cleanup(self) -> None:
         """Sessions and retained messages of this run are deleted from the broker."""
@@ -96,13 +116,10 @@ class Conductor(Phases):
         try:
             self.tell("cleanup")
             self._await_status()
-            deadline = time.monotonic() + CLEANUP_WITHIN
-            while self.total("leaving") and time.monotonic() < deadline:
-                self.listen()
+            self._leave(lambda: self.total("leaving"))
             if not self.plan.keep and any(group.persistent for group in self.layout.groups):
                 self.tell("forget_sessions")
                 self._await_status()
-                while (self.total("connecting") or self.total("leaving")) and time.monotonic() < deadline:
-                    self.listen()
-        except (Interrupted, KeyboardInterrupt):
-            return
+                self._leave(lambda: self.total("connecting") + self.total("leaving"))
+        except (Interrupted, KeyboardInterrupt) as why:
+            self._interrupt(why)

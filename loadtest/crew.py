@@ -32,7 +32,8 @@ STEP = 0.02
 
 
 class Interrupted(Exception):
-    """Ctrl-C: the run ends now, and is accounted for all the same."""
+    """A worker is gone: the run ends now, and is accounted for all the same."""
+
 
 class Crew:
     """The processes of a run, and what is known of them; `watch` is called a few times a second with what a view shows."""
@@ -62,11 +63,14 @@ class Crew:
         self.inbox: dict[str, list[Any]] = {}
         self.faults = FaultControl(self, [faults.parse(text) for text in self.plan.fault])
         self.relay: Relay | None = None
-        self.interrupted = False
+        self.interrupted = self.signalled = False
         self.next_sample = 0.0
         self.next_watch = 0.0
 
     ended = False
+    seen_disconnects = 0
+    told = 0
+    """Commands so far; a status says how many of them its worker has carried out."""
 
     def answers(self, timeout: float = 1.0) -> bool:
         """True when the broker answers a CONNECT, whatever it says."""
@@ -82,7 +86,7 @@ class Crew:
         plan = self.plan
         context = tls_context(plan.ca, plan.cert, plan.key, plan.insecure) if self.address.tls else None
         options = group_options(plan, self.layout.groups[0])
-        options.will = None
+        options.will, options.session_expiry = None, 0
         client_id = f"l{self.run_id:08x}-probe".encode()
         return probe(self.address, self.address.resolve(), options, client_id, context, timeout)
 
@@ -109,6 +113,7 @@ class Crew:
         self.noted.harness_rss_before = self.total("resident_bare")
 
     def tell(self, *command: Any) -> None:
+        self.told += 1
         for pipe in self.pipes:
             try:
                 pipe.send(command)
@@ -152,6 +157,7 @@ class Crew:
                     self.inbox.setdefault(name, []).append(details[0] if details else None)
         except (EOFError, OSError):
             pipe.close()
+            self.status[worker] = {}
             self._worker_died()
             raise Interrupted from None
 
@@ -159,27 +165,32 @@ class Crew:
         return sum(int(status.get(name, 0)) for status in self.status)
 
     def _await_status(self) -> None:
-        """Until every worker has spoken after what it was told."""
-        for place in range(len(self.status)):
-            self.status[place] = {}
+        """Until every worker that lives has carried out what it was told, and said so."""
         deadline = time.monotonic() + 30
-        while not all(self.status):
+        while any(not pipe.closed and status.get("heard", -1) < self.told for pipe, status in zip(self.pipes, self.status, strict=True)):
             self.listen(0.005)
             if time.monotonic() > deadline:
                 self.problems.append("a worker does not answer")
                 raise Interrupted
 
     def _progress(self) -> tuple[int, ...]:
-        return tuple(self.total(name) for name in ("sent", "acked", "rejected", "received", "connects", "subscribed", "fencing"))
+        """Grows as long as a run comes nearer to its end: a broker that ends every connection only ever repeats itself."""
+        most = ("sent", "acked", "rejected", "delivered", "connected", "subscribed")
+        disconnects = self.total("disconnects")
+        received = self.total("received") if disconnects == self.seen_disconnects else 0
+        self.seen_disconnects = disconnects
+        return (*(self.total(name) for name in most), received, -self.total("fencing"))
 
     def _until(self, done: Callable[[], bool], patience: float, what: str | None) -> bool:
         """Listen until done; False after `patience` without progress (the clock stands still while a fault is on)."""
-        last, since = self._progress(), time.monotonic()
+        highest, since = self._progress(), time.monotonic()
         while not done():
             self.listen()
             now = time.monotonic()
-            if self._progress() != last or self.faults.busy():
-                last, since = self._progress(), now
+            progress = self._progress()
+            if any(new > old for new, old in zip(progress, highest, strict=True)) or self.faults.busy():
+                since = now
+            highest = tuple(map(max, progress, highest))
             if now - since > patience:
                 if what:
                     self.problems.append(what)
@@ -193,7 +204,10 @@ class Crew:
             except OSError:
                 pass
         for process in self.processes:
-            process.join(2)
+            try:
+                process.join(2)
+            except KeyboardInterrupt:
+                pass  # once more: without waiting then
             if process.is_alive():
                 process.kill()
                 process.join()
@@ -221,7 +235,7 @@ def _employ(given: Assignment, pipe: Connection, cpu: int | None, others: list[C
     from loadtest.server_process import _die_with_parent
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the conductor says when it is over, also where the whole group is told
     _die_with_parent()
     for other in others:
         other.close()

@@ -33,7 +33,8 @@ def page(data: dict[str, Any]) -> str:
     """The whole page of one run's JSON."""
     title = f"{data['scenario']} · {data['url']}"
     options = data["options"]
-    what = f"MQTT {data['mqtt']}, QoS {options['qos']}/{options['sub_qos']}, {data['started_at']}, measured {data['duration_s']} s"
+    seconds = "—" if data["duration_s"] is None else data["duration_s"]
+    what = f"MQTT {data['mqtt']}, QoS {options['qos']}/{options['sub_qos']}, {data['started_at']}, measured {seconds} s"
     parts = [
         f"<h1>{_text(title)}</h1><p class=sub>{_text(what)} — {_verdict(data)}</p>",
         _tiles(data),

@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 
 from loadtest.units import UsageError
 
+PLACEHOLDERS = r"i|publisher|random|n|run|responder:\d+"
+
 
 def matches(topic_filter: str, topic: str) -> bool:
     """MQTT topic matching [MQTT-4.7.1], [MQTT-4.7.2-1]; `$share/group/` is looked through."""
@@ -123,6 +125,7 @@ class Layout:
     def __post_init__(self) -> None:
         for group in self.groups:
             if group.publish:
+                _check_topic(group.publish.topic)
                 group.publish.topic = group.publish.topic.replace("{run}", self.run)
             if group.subscribe:
                 group.subscribe.filter = group.subscribe.filter.replace("{run}", self.run)
@@ -169,6 +172,15 @@ class Layout:
             return 0.0
         sample = range(0, self.publishers, max(1, self.publishers // 200))
         return sum(self.receivers(publisher) for publisher in sample) / len(sample)
+
+
+def _check_topic(topic: str) -> None:
+    """A pattern to publish to. Raises UsageError."""
+    if not topic or "+" in topic or "#" in topic:
+        raise UsageError(f"topic {topic!r}: one publishes to a topic, without the wildcards + and # [MQTT-3.3.2-2]")
+    for name in re.findall(r"\{([^{}]*)\}", topic):
+        if not re.fullmatch(PLACEHOLDERS, name):
+            raise UsageError(f"topic {topic!r}: unknown placeholder {{{name}}}; known are {{i}} {{publisher}} {{random}} {{n}} {{run}}")
 
 
 def _relation(group: Group, subscribe: Subscribing, source: Group, publish: Publishing) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import errno
 import heapq
 import os
@@ -211,6 +212,8 @@ class Lifecycle:
         clean = life.clean_start if life.clean_start is not None else options.clean
         client_id = f"{self.prefix}{client.group}-{life.place}".encode()
         self.poll.modify(client.fd, select.EPOLLIN)
+        if life.clean_start:
+            options = dataclasses.replace(options, session_expiry=0)  # this session is to end, not to begin anew
         client.put(frames.connect(options, client_id, clean))
         if client.tail is not None:
             self.poll.modify(client.fd, select.EPOLLIN | select.EPOLLOUT)

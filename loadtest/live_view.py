@@ -44,7 +44,7 @@ class _Figures:
             self.cpu_last = (now, self._cpu())
         elif now - self.last[0] >= 0.9:
             span = now - self.last[0]
-            self.rates = tuple((current[place] - self.last[place]) / span for place in (1, 2, 3))  # type: ignore[assignment]
+            self.rates = tuple(max(0, current[place] - self.last[place]) / span for place in (1, 2, 3))  # type: ignore[assignment]
             self.history = [*self.history[-59:], max(self.rates)]
             self.last = current
             spent = self._cpu()

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 
 from loadtest import frames
-from loadtest.client import LEAVING, UP, Client
+from loadtest.client import IDLE, LEAVING, UP, Client
 from loadtest.pacing import NEVER, Schedule, bare_pacing
 from loadtest.publisher import Publisher
 from loadtest.roster import Roster
@@ -17,6 +17,9 @@ from loadtest.roster import Roster
 
 class Orders(Roster):
     """A roster that obeys."""
+
+    heard = 0
+    """Commands carried out."""
 
     def _commands(self) -> None:
         while self.pipe.poll(0):
@@ -27,6 +30,7 @@ class Orders(Roster):
                 return
             handler: Callable[..., None] = getattr(self, f"do_{name}")
             handler(*details)
+            self.heard += 1
             if self.quit:
                 return
 
@@ -178,7 +182,10 @@ class Orders(Roster):
         wanted: list[Client] = []
         for number, group in enumerate(self.layout.groups):
             if group.persistent:
-                wanted += [client for client in self.by_group[number] if client.work.had_session]
+                wanted += [client for client in self.by_group[number] if client.work.opened]
+        for client in wanted:
+            if client.state != IDLE:
+                self.life._close(client)  # still waiting for the broker's close: not any more
         self.life.on_ready = self.life.leave  # type: ignore[method-assign]
         self.life.want(wanted, clean=True)
 

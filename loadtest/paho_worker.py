@@ -6,6 +6,7 @@ does the accounting, so that the books are kept in one place as with the fast cl
 
 from __future__ import annotations
 
+import dataclasses
 import queue
 import time
 from multiprocessing.connection import Connection
@@ -339,7 +340,8 @@ class PahoWorker(Worker):
             for client in self.by_group[number] if group.persistent else []:
                 client_id = f"{self.life.prefix}{client.group}-{client.work.place}".encode()
                 try:
-                    probe(self.given.address, self.given.target, self.life.options[number], client_id, self.life.context, 2.0)
+                    options = dataclasses.replace(self.life.options[number], session_expiry=0)
+                    probe(self.given.address, self.given.target, options, client_id, self.life.context, 2.0)
                 except NoAnswer:
                     return
 

@@ -156,7 +156,11 @@ class Phases(Crew):
 
     def _drain_acks(self) -> None:
         self._await_status()
-        self._until(lambda: not self.total("waiting") and not self.total("scheduling"), self.plan.drain, None)
+        if not self._until(lambda: not self.total("waiting") and not self.total("scheduling"), self.plan.drain, None):
+            away = self.total("connecting")
+            if away:
+                ended = self.total("disconnects")
+                self.problems.append(f"{away} clients were not connected at the end, after {ended} disconnects{self._why()}")
         self.tell("fence")
         self._await_status()
         self._until(lambda: not self.total("fencing"), self.plan.drain, None)

@@ -88,6 +88,7 @@ def _serve(listener: socket.socket, target: tuple[int, Any], pipe: Connection) -
     from loadtest.server_process import _die_with_parent
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
     _die_with_parent()
     state = _State()
 

@@ -79,7 +79,7 @@ def rates_of(counts: dict[str, int], noted: Measured, qos: int | None, fenced: b
     """Rates of the measured time; with --count over the time to the last such event."""
     window = (noted.measured_until - noted.measured_from) / 1e9 if noted.t0 else 0.0
     spans = {"sent": window, "acked": window, "delivered": window}
-    if by_count:
+    if by_count and window > 0:
         for name in spans:
             spans[name] = max(0.001, (counts[f"last_{name}"] - noted.measured_from) / 1e9) if counts[f"last_{name}"] else 0.0
     rates: dict[str, float | None] = {

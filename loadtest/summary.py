@@ -23,6 +23,10 @@ def micro(value: float | None) -> str:
     return f"{value / 1_000_000:.2f} s"
 
 
+def megabytes(value: float | None) -> str:
+    return "—" if value is None else f"{value:g}"
+
+
 def bounded(report: Report, value: float | None) -> str:
     """A rate; where the harness itself was the limit it says so."""
     if value is None:
@@ -89,12 +93,12 @@ def _processes(data: dict[str, Any]) -> str:
     server, harness = data["server"], data["harness"]
     parts = []
     if server["rss_mb"] is not None:
-        parts.append(f"server {count(server['cpu_pct'])} % CPU, {server['rss_mb']:g} MB")
+        parts.append(f"server {count(server['cpu_pct'])} % CPU, {megabytes(server['rss_mb'])} MB")
         if server["messages_per_cpu_s"]:
             parts.append(f"{count(server['messages_per_cpu_s'])} messages per CPU-second")
         if server["rss_per_connection"] is not None:
             parts.append(f"{count(server['rss_per_connection'])} B per connection")
-    own = f"harness {count(harness['cpu_pct'])} % CPU, {harness['rss_mb']:g} MB in {harness['workers']} worker(s)"
+    own = f"harness {count(harness['cpu_pct'])} % CPU, {megabytes(harness['rss_mb'])} MB in {harness['workers']} worker(s)"
     if harness["rss_per_connection"] is not None:
         own += f", {count(harness['rss_per_connection'])} B per connection"
     return "; ".join([*parts, own + (" — saturated" if harness["saturated"] else "")])

@@ -50,6 +50,8 @@ def report_of(run: Conductor, ledgers: list[dict[str, Any]]) -> Report:
     if plan.count is not None and counts and noted.t0:
         last = max(counts["last_sent"], counts["last_acked"], 0 if noted.returned_at else counts["last_delivered"])
         noted.measured_until = min(noted.measured_until, max(last, noted.t0 + 1_000_000))
+    noted.measured_until = max(noted.measured_until, noted.measured_from)  # interrupted in the warm-up: nothing was measured
+    measured = noted.measured_until - noted.measured_from if noted.t0 else 0
     data: dict[str, Any] = {
         "schema_version": SCHEMA_VERSION,
         "tool_version": tool_version(),
@@ -58,7 +60,7 @@ def report_of(run: Conductor, ledgers: list[dict[str, Any]]) -> Report:
         "mqtt": plan.mqtt,
         "options": plan.options(),
         "started_at": datetime.datetime.fromtimestamp(run.started_at, datetime.UTC).isoformat(timespec="milliseconds"),
-        "duration_s": round((noted.measured_until - noted.measured_from) / 1e9, 3) if noted.t0 else None,
+        "duration_s": round(measured / 1e9, 3) if measured else None,
         "run_s": round((time.monotonic_ns() - noted.began) / 1e9, 3),
         "run": f"{run.run_id:08x}",
         "exit": 0,
@@ -151,14 +153,14 @@ def _judge(run: Conductor, report: Report, complete: bool) -> None:
     if data.get("unsent") and not report.problems:
         report.problems.append(f"{data['unsent']} messages that were due could not be sent")
     if plan.scenario == "connect":
-        if not run.noted.connected:
+        if not run.noted.connected and not run.signalled:
             report.problems.append("nothing connected")
-    elif not data.get("acked") and not data.get("delivered") and not _taken(run, data):
+    elif not data.get("acked") and not data.get("delivered") and not run.signalled and not _taken(run, data):
         report.problems.append("nothing was acknowledged or delivered")
     wanted = [requirements.parse(text) for text in plan.require]
     data["requirements"] = requirements.judge(wanted, data)
     held = all(row["held"] for row in data["requirements"])
-    data["exit"] = 130 if run.interrupted and not report.problems else 1 if report.problems or not held else 0
+    data["exit"] = 130 if run.signalled else 1 if report.problems or not held else 0
     if any("exit" in row["expr"] for row in data["requirements"]):
         data["requirements"] = requirements.judge(wanted, data)
     run.failed = data["exit"] != 0

@@ -217,10 +217,12 @@ class Worker(Orders):
                 if publisher.limit < FOREVER and publisher.next_number < publisher.limit and not publisher.open_loop:
                     publishing += 1
         return {
+            "heard": self.heard,
             "connecting": len(life.queue) + len(life.retries) + len(life.progressing),
             "connected": life.connected,
             "connects": life.connects,
             "connect_failed": life.connect_failed,
+            "disconnects": life.disconnects,
             "leaving": len(life.leaving),
             "subscribed": sum(1 for note in self.rows for client in note.clients if client.work.subscribed),
             "publishing": publishing,

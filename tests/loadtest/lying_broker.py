@@ -35,7 +35,8 @@ class Lies:
     delay: float = 0.0
     seed: int = 7
     behaviour: str = "mqtt"
-    """mqtt; silent (no CONNACK), refuse, garbage, mute (stops answering after some messages), closing (drops at random)."""
+    """mqtt; silent (no CONNACK), refuse, garbage, mute (stops answering after some messages), closing (drops at random),
+    closing-always (at every message), closing-early (right after the CONNACK)."""
 
 
 @dataclass(eq=False)
@@ -178,6 +179,9 @@ class LyingBroker(threading.Thread):
                 peer.outbox += b"\x20\x02\x00\x05" if peer.version < 5 else b"\x20\x03\x00\x87\x00"
                 return
             peer.outbox += b"\x20\x02\x00\x00" if peer.version < 5 else b"\x20\x03\x00\x00\x00"
+            if behaviour == "closing-early":
+                self._flush(peer)
+                self._close(peer)
         elif kind == 8:
             at = 2 + (1 + body[2] if peer.version == 5 else 0)
             codes = bytearray()
@@ -207,7 +211,7 @@ class LyingBroker(threading.Thread):
         if behaviour == "garbage" and self.messages > 50 and self.dice.random() < 0.05:
             peer.outbox += self.dice.randbytes(40)
             return
-        if behaviour == "closing" and self.dice.random() < 0.02:
+        if behaviour == "closing-always" or (behaviour == "closing" and self.dice.random() < 0.02):
             self._flush(peer)
             self._close(peer)
             return

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from loadtest import Plan, run
@@ -80,6 +82,19 @@ def test_a_broken_broker_ends_in_a_clear_report(behaviour: str) -> None:
         assert report["protocol_errors"] > 0
     if behaviour == "closing":
         assert report["disconnects"] > 0
+
+
+@pytest.mark.parametrize("behaviour", ["closing-always", "closing-early"])
+@pytest.mark.parametrize("rate", [None, 100.0])
+def test_a_broker_that_closes_every_connection_does_not_keep_a_run_alive(behaviour: str, rate: float | None) -> None:
+    began = time.monotonic()
+    with LyingBroker(Lies(behaviour=behaviour)) as broker:
+        report = run(Plan(scenario="pairs", url=broker.url, publishers=5, qos=1, rate=rate, duration=1.0, warmup=0.0, drain=0.7,
+                          connect_timeout=1.0))  # fmt: skip
+    assert time.monotonic() - began < 15
+    assert report.exit == 1
+    assert report["disconnects"] > 5
+    assert any("connected" in problem for problem in report.problems), report.problems
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,10 @@ import pytest
 
 from loadtest import Plan, run
 from loadtest.cli import main
+from loadtest.compare import table
+from loadtest.conductor import Conductor
 from loadtest.html_report import page
+from loadtest.live_view import _Figures
 from loadtest.options import OPTIONS
 from loadtest.report_keys import COUNTS, FIGURES, GROUPS, RATES
 from loadtest.requirements import known_names
@@ -181,6 +184,33 @@ def test_compare(tmp_path: Path, sink: str, capsys: pytest.CaptureFixture[str]) 
     assert main(["compare", *paths, "--max-regression", "25%"]) == 0
     assert main(["compare", str(tmp_path / "a.json"), str(tmp_path / "runs.json")]) == 0
     assert "±" in capsys.readouterr().out
+
+
+def test_no_ratio_of_a_harness_bound_run() -> None:
+    def report(acked: float, p50: float, saturated: bool) -> dict[str, Any]:
+        return {"acked_per_s": acked, "ack": {"p50": p50}, "server": {"cpu_us_per_message": p50}, "lost": int(acked),
+                "harness": {"saturated": saturated}}  # fmt: skip
+
+    for first, second in ((False, True), (True, False), (True, True)):
+        shown, worse = table(["a", "b"], [[report(1000, 5, first)], [report(500, 50, second)]], 0.1)
+        text = "\n".join(shown)
+        assert "×" not in text.replace("0.50×", "", 1), text  # that of the lost messages
+        assert text.count("≥ ") == first + second
+        assert worse == []
+    assert table(["a", "b"], [[report(100, 5, True)], [report(500, 5, True)]], 0.1)[1] == ["b: lost is worse by 400.0% (100.0 → 500.0)"]
+    assert len(table(["a", "b"], [[report(1000, 5, False)], [report(500, 50, False)]], 0.1)[1]) == 3
+
+
+def test_rates_of_the_view_are_never_negative(sink: str) -> None:
+    conductor = Conductor(Plan(scenario="publish", url=sink, publishers=1))
+    figures = _Figures(conductor)
+    conductor.status = [{"sent": 500, "acked": 400, "delivered": 0}]
+    figures.look()
+    assert figures.last is not None
+    figures.last = (figures.last[0] - 2.0, *figures.last[1:])
+    conductor.status = [{}]
+    figures.look()
+    assert figures.rates == (0.0, 0.0, 0.0)
 
 
 def test_explain_connects_to_nothing(capsys: pytest.CaptureFixture[str]) -> None:

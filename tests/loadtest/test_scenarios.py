@@ -5,13 +5,14 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import socket
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from loadtest import Plan, run
+from loadtest import Plan, frames, run
 from loadtest.cli import main
 
 TWO = (("a", "b"), ("a", "c"))
@@ -138,7 +139,7 @@ def test_it_cleans_up_after_itself(mosquitto: str) -> None:
 BOOKS = ("sent", "acked", "expected", "delivered", "lost", "duplicate", "reordered", "unacked")
 RUN_APART = """
 import json, sys
-from loadtest import Plan, run
+from loadtest import Plan, frames, run
 if __name__ == "__main__":
     report = run(Plan(**json.loads(sys.argv[1])))
     print(json.dumps({"exit": report.exit} | {name: report[name] for name in sys.argv[2:]}))
@@ -169,3 +170,34 @@ def test_repeated_runs_and_json_on_stdout(mosquitto: str, capsys: pytest.Capture
     assert main(["pairs", mosquitto, "--publishers", "2", "--qos", "1", "--count", "10", "--runs", "2", "--json", "-", "--quiet"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert [one["delivered"] for one in found] == [20, 20]
+
+
+def session_is_there(url: str, client_id: str) -> bool:
+    host, _, port = url.removeprefix("mqtt://").rpartition(":")
+    with socket.create_connection((host, int(port)), 5) as sock:
+        sock.sendall(frames.connect(frames.ConnectOptions(version=4, clean=False), client_id.encode(), False))
+        answer = sock.recv(4)
+        sock.sendall(frames.DISCONNECT)
+    assert answer[:2] == b"\x20\x02"
+    return answer[2] == 1
+
+
+@pytest.mark.parametrize("version", ["3.1.1", "5"])
+@pytest.mark.parametrize("client", ["fast", "paho"])
+def test_no_session_of_a_run_stays(version: str, client: str, mosquitto: str) -> None:
+    plan = Plan(scenario="pairs", url=mosquitto, publishers=4, qos=1, count=20, persistent=True, mqtt=version, client=client)
+    run_id = run(plan)["run"]
+    names = ["probe", *(f"{group}-{place}" for group in (0, 1) for place in range(4))]
+    assert not any(session_is_there(mosquitto, f"l{run_id}-{name}") for name in names)
+    run_id = run(dataclasses.replace(plan, keep=True))["run"]
+    assert session_is_there(mosquitto, f"l{run_id}-0-0")
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_no_session_of_flapping_devices_stays(workers: int, mosquitto: str) -> None:
+    report = run(Plan(scenario="fleet", url=mosquitto, rate=300.0, duration=2.5, warmup=0.0, workers=workers))
+    kept = [
+        f"{group}-{place}" for group, clients in ((0, 1), (2, 200), (3, 50), (4, 200)) for place in range(clients)
+        if session_is_there(mosquitto, f"l{report['run']}-{group}-{place}")
+    ]  # fmt: skip
+    assert kept == []

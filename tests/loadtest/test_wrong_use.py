@@ -35,6 +35,9 @@ CASES = [
     (["publish", "--subscribers", "2"], "no subscribers"),
     (["pairs", "--publishers", "3", "--subscribers", "4"], "same number"),
     (["pairs", "--topic", "one/topic"], "{i}"),
+    (["publish", "--topic", "x/#"], "wildcards"),
+    (["fan-in", "--topic", "x/+/{publisher}"], "wildcards"),
+    (["publish", "--topic", "x/{foo}"], "unknown placeholder {foo}"),
     (["filters", "--topics", "10M"], "each topic needs one"),
     (["publish", "--ca", "/nowhere.pem"], "mqtts"),
     (["publish", "--workers", "0"], "--workers"),
@@ -79,6 +82,20 @@ def test_an_absent_broker(capsys: pytest.CaptureFixture[str]) -> None:
     assert "connection refused" in capsys.readouterr().err
 
 
+def test_wrong_use_leaves_no_files(sink: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    page, report, before = tmp_path / "r.html", tmp_path / "r.json", tmp_path / "before.json"
+    before.write_text("[]")
+    outputs = ["--json", str(report), "--html", str(page)]
+    assert main(["publish", sink, "--topic", "x/#", *outputs]) == 2
+    assert main(["publish", f"mqtt://127.0.0.1:{free_port()}", *outputs]) == 2
+    assert main(["publish", sink, "--json", str(report), "--html", "/nowhere/r.html"]) == 2
+    assert main(["publish", sink, *outputs, "--prometheus", "nowhere"]) == 2
+    assert main(["publish", f"mqtt://127.0.0.1:{free_port()}", "--json", str(before)]) == 2
+    assert capsys.readouterr().err.count("\n") == 5
+    assert list(tmp_path.iterdir()) == [before]
+    assert before.read_text() == "[]"
+
+
 def test_a_server_that_does_not_start_shows_its_last_lines(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["publish", f"mqtt://127.0.0.1:{free_port()}", "--server-cmd", "sh -c 'echo the reason; exit 3'"]) == 2
     error = capsys.readouterr().err
@@ -100,6 +117,7 @@ def test_wrong_plans(tmp_path: Path, sink: str, capsys: pytest.CaptureFixture[st
         ('[[group]]\nname = "x"\nclients = 0', "clients"),
         ('[[group]]\nname = "x"\nwheels = 4', "wheels"),
         ('[[group]]\nname = "x"\npublish = { qos = 1 }', "topic"),
+        ('[[group]]\nname = "x"\npublish = { topic = "x/#" }', "wildcards"),
         ('[[group]]\nname = "x"\n[[group]]\nname = "x"', "same name"),
         (
             '[[group]]\nname = "p"\nclients = 3\npublish = { topic = "t/{i}" }\n[[group]]\nname = "s"\nsubscribe = { filter = "t/1" }',
