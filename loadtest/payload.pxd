@@ -18,5 +18,5 @@ cdef class Payload:
     @cython.locals(start=Py_ssize_t, crc=cython.uint)
     cpdef write(self, bytearray out, Py_ssize_t at, Py_ssize_t size, unsigned int publisher, unsigned long long number, unsigned long long due)
     cdef unsigned int _zero_crc(self, Py_ssize_t size) except? 0
-    @cython.locals(tail=bytes, line=Py_ssize_t, stamp=bytearray)
+    @cython.locals(tail=bytes, line=Py_ssize_t, stamp=bytearray, lead=bytes)
     cdef _write_json(self, bytearray out, Py_ssize_t at, Py_ssize_t size, unsigned int publisher, unsigned long long number, unsigned long long due)

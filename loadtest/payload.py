@@ -84,7 +84,8 @@ class Payload:
             crc = self.crcs[line] = zlib.crc32(tail, self.json_crc)
         stamp = self.raw
         put_stamp(stamp, 0, self.run, publisher, number, due, crc)
-        copy(out, at, JSON_LEAD, 0, 11)
+        lead = JSON_LEAD
+        copy(out, at, lead, 0, 11)
         put_hex(out, at + 11, stamp)
         copy(out, at + 59, tail, 0, len(tail))
 
