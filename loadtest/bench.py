@@ -176,7 +176,7 @@ def section(row: Row, peers: list[Peer], results: dict[str, list[dict[str, Any]]
             continue
         value, spread = value_of(reports, row)
         rate = row.figure.endswith("per_s")
-        free = not (rate and (bound[peer.name] or bound[peers[0].name]))
+        free = not (bound[peer.name] or bound[peers[0].name])
         ratio = f"{base / value:.2f}×" if base and value and free and peer is not peers[0] else ""
         mark = "≥ " if rate and bound[peer.name] else ""
         text = f"| {peer.name} | {mark}{shown(value, row)} | {f'±{spread / 2:.0%}' if spread is not None else ''} | {ratio} "

@@ -127,7 +127,7 @@ def _explain(plan: Plan) -> int:
 def _check_plan(plan: Plan) -> None:
     from loadtest.conductor import Conductor
 
-    Conductor(plan)
+    Conductor(plan).server.end(keep_folder=False)
 
 
 def _check_outputs(output: Output) -> list[Path]:

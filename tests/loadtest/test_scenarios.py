@@ -201,3 +201,17 @@ def test_no_session_of_flapping_devices_stays(workers: int, mosquitto: str) -> N
         if session_is_there(mosquitto, f"l{report['run']}-{group}-{place}")
     ]  # fmt: skip
     assert kept == []
+
+
+def test_no_session_of_a_plan_of_ones_own_stays(tmp_path: Path, mosquitto: str) -> None:
+    path = tmp_path / "plan.toml"
+    path.write_text(
+        '[[group]]\nname = "s"\nclients = 3\npersistent = true\nsubscribe = { filter = "x/{run}/+/up", qos = 1 }\n'
+        'flap = { every = "200ms", share = 0.5 }\n'
+        '[[group]]\nname = "p"\nclients = 3\npersistent = true\npublish = { topic = "x/{run}/{i}/up", qos = 1, rate = 100 }\n'
+        'flap = { every = "100ms", share = 1 }\n'
+        '[[group]]\nname = "away"\nclients = 3\npersistent = true\noffline = true\nsubscribe = { filter = "x/{run}/+/up", qos = 1 }\n'
+    )
+    report = run(Plan(scenario=f"file:{path}", url=mosquitto, duration=1.0, warmup=0.0, mqtt="5"))
+    names = [f"{group}-{place}" for group in range(3) for place in range(3)]
+    assert [name for name in names if session_is_there(mosquitto, f"l{report['run']}-{name}")] == []
